@@ -1,0 +1,32 @@
+# Two commands for a fresh machine: `make demo` and `make test`. Each sets up .venv from nothing.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint format figures clean
+
+demo: .venv/.ready
+	$(BIN)/contextcaps models --forward
+
+test: .venv/.ready
+	$(BIN)/python -m pytest
+
+lint: .venv/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+figures: .venv/.ready
+	$(BIN)/python docs/figures/architecture.py
+
+clean:
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@

@@ -1,0 +1,101 @@
+"""Input guards of the capsule mathematics: one message that says what was expected and what came.
+
+Shapes and dtypes cost nothing to look at and are always checked. Looking for NaN reads the whole tensor and, on a GPU,
+waits for it; it happens in eager mode, is skipped while a graph is being compiled or exported, and a caller that has
+checked its input once (a whole network, a training loop that watches its loss) switches it off with `unchecked`.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+__all__ = ["unchecked"]
+
+_state = threading.local()
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Within this block the capsule functions do not look for NaN; shapes and dtypes are checked as ever.
+
+    >>> with unchecked():
+    ...     require_values("votes", torch.tensor([float("nan")]))
+    """
+    before = getattr(_state, "unchecked", False)
+    _state.unchecked = True
+    try:
+        yield
+    finally:
+        _state.unchecked = before
+
+
+def require_tensor(name: str, tensor: Tensor, legend: str, **sizes: int) -> tuple[int, ...]:
+    """Check that `tensor` is floating, has the dimensions of `legend`, none of them empty, and the `sizes` given.
+
+    `legend` is a string of letters such as "B K J I"; a leading "..." stands for any number of dimensions.
+    Returns the sizes in the legend's order, those of "..." left out.
+
+    >>> require_tensor("votes", torch.zeros(2, 3, 4, 5), "B K J I", K=3)
+    (2, 3, 4, 5)
+    >>> require_tensor("votes", torch.zeros(2, 3, 4, 5), "B K J I", K=6)
+    Traceback (most recent call last):
+    ValueError: votes: expected shape [B, K=6, J, I], got [2, 3, 4, 5]
+    """
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+    letters = legend.split()
+    open_ended = letters[0] == "..."
+    wanted = letters[1:] if open_ended else letters
+    found = tuple(tensor.shape[-len(wanted) :]) if len(wanted) <= tensor.ndim else None
+    fits = found is not None and (open_ended or tensor.ndim == len(wanted))
+    if not fits or any(sizes.get(letter, size) != size for letter, size in zip(wanted, found or (), strict=True)):
+        pattern = ", ".join(f"{letter}={sizes[letter]}" if letter in sizes else letter for letter in letters)
+        raise ValueError(f"{name}: expected shape [{pattern}], got {list(tensor.shape)}")
+    if tensor.numel() == 0:
+        raise ValueError(f"{name}: expected at least one element in each dimension, got shape {list(tensor.shape)}")
+    if not tensor.is_floating_point():
+        raise ValueError(f"{name}: expected a floating-point tensor, got {tensor.dtype}")
+    require_values(name, tensor)
+    return found or ()
+
+
+def require_values(name: str, tensor: Tensor) -> None:
+    """Refuse NaN, unless a graph is being captured or the caller vouches for the values (`unchecked`)."""
+    if getattr(_state, "unchecked", False) or torch.compiler.is_compiling():
+        return
+    if tensor.device.type == "meta":
+        return
+    # amax carries a NaN through, in one pass and without a temporary of the tensor's size.
+    if bool(torch.isnan(tensor.detach().amax())):
+        count = int(torch.isnan(tensor.detach()).sum())
+        raise ValueError(f"{name}: expected numbers, got NaN in {count} of {tensor.numel()} elements")
+
+
+def require_same_dtype(**tensors: Tensor) -> None:
+    """Refuse operands of different dtypes, except under autocast, which brings them together itself."""
+    kinds = {tensor.dtype for tensor in tensors.values()}
+    if len(kinds) > 1 and not any(torch.is_autocast_enabled(tensor.device.type) for tensor in tensors.values()):
+        got = ", ".join(f"{name} {tensor.dtype}" for name, tensor in tensors.items())
+        raise ValueError(f"expected one dtype for all operands, got {got}")
+
+
+def require_count(name: str, value: int, least: int = 1) -> int:
+    """Check that `value` is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name}: expected a whole number of at least {least}, got {value!r}")
+    return value
+
+
+def require_choice(name: str, value: str, choices: Sequence[str]) -> str:
+    """Check that `value` is one of the `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def widen(tensor: Tensor) -> Tensor:
+    """Half-precision tensors in float32, others as they are: for sums and norms that half precision cannot hold."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

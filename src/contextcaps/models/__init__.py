@@ -1,0 +1,20 @@
+"""Whole networks built from `contextcaps.capsules`: backbones, the capsule head, presets, and a registry of them."""
+
+from contextcaps.models.config import ModelConfig
+from contextcaps.models.head import CapsuleHead, Intermediates, ModelOutput
+from contextcaps.models.network import CapsuleNetwork, ModelFileError
+from contextcaps.models.registry import create_model, describe_model, list_models, model_config, register_model
+
+__all__ = [
+    "CapsuleHead",
+    "CapsuleNetwork",
+    "Intermediates",
+    "ModelConfig",
+    "ModelFileError",
+    "ModelOutput",
+    "create_model",
+    "describe_model",
+    "list_models",
+    "model_config",
+    "register_model",
+]

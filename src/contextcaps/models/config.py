@@ -1,0 +1,238 @@
+"""The configuration of a network: one dataclass, validated, the same object in Python, YAML and JSON."""
+
+import dataclasses
+import difflib
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+__all__ = ["ModelConfig"]
+
+# Means and deviations of ImageNet's pixels: what backbones trained on photographs expect.
+_PHOTO_MEAN, _PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Everything that a network is built from. Fields left at None are filled in when the object is made."""
+
+    num_classes: int
+    """J, the number of classes; one decision capsule each."""
+    model: str = "contextcaps"
+    """Name of the preset that this configuration came from; says nothing on its own."""
+    class_names: tuple[str, ...] | None = None
+    """Names of the classes in the order of the scores; None for unnamed ones."""
+
+    image_size: tuple[int, int] = (64, 64)
+    """Height and width of the images in pixels; a single number stands for a square."""
+    in_channels: int = 3
+    """Channels of the images: 3 for colour, 1 for grey."""
+    pixel_mean: tuple[float, ...] | None = None
+    """Taken off each channel of images scaled to 0…1; None: ImageNet's for colour, 0.5 otherwise."""
+    pixel_std: tuple[float, ...] | None = None
+    """Divides each channel after that; None: ImageNet's for colour, 0.5 otherwise."""
+
+    backbone: str = "auto"
+    """`paper` (two 9×9 convolutions), `small` (a strided residual stem), `timm:NAME`, or `auto`: paper up to 32 px."""
+    pretrained: bool = False
+    """Start a timm backbone from its published weights."""
+
+    types: int | None = None
+    """D, capsule types in each grid cell; None: the paper's 32 with the paper's backbone, 16 with others."""
+    attributes: int = 8
+    """A, attributes of a primary capsule."""
+    decision_attributes: int = 16
+    """I, attributes of a decision capsule."""
+    share_votes: bool = False
+    """Share the vote weights among all grid positions of a type: fewer weights, and, with routing, any image size."""
+
+    aggregation: Literal["routing", "correlation", "routing+correlation"] = "routing"
+    """How votes become decisions: by routing, by the correlation module's weights, or by routing the weighted votes."""
+    routing: Literal["dynamic", "em"] = "dynamic"
+    """Which routing: Sabour's dynamic routing or Hinton's EM routing."""
+    routing_iterations: int = 3
+    """Iterations of the routing; 1 weighs all votes alike."""
+    normalize: Literal["classes", "capsules"] = "classes"
+    """What the softmax of dynamic routing runs over: classes (Sabour) or capsules."""
+    decision_bias: bool = True
+    """Add a learnable bias to each decision capsule before the squash."""
+
+    initial_routing: Literal["none", "couplings", "gate", "logits"] = "none"
+    """RW, and what it is taken for; see `dynamic_routing`. Logits over classes, the literal reading, are a no-op."""
+    initial_kernel_size: int = 5
+    """f, side of the kernel that RW convolves with."""
+    initial_start: float | None = 1.0
+    """The weight that RW gives every capsule at the start; None for the paper's plain random kernel without bias."""
+
+    crf: Literal["none", "centred", "literal"] = "none"
+    """Mean-field CRF over the votes: none, centred and scaled, or Algorithm 1 to the letter."""
+    crf_iterations: int = 2
+    """Its mean-field iterations."""
+    crf_per_attribute: bool = False
+    """One pairwise matrix per attribute rather than one for all."""
+    crf_rank: int | None = None
+    """Rank of the pairwise matrix; None for a full one."""
+
+    correlation_start: Literal["uniform", "literal"] = "uniform"
+    """CORR starts at uniform weights, or from the paper's plain layer (nearly all weight on one capsule)."""
+    correlation_rank: int | None = None
+    """Rank of the layer that predicts alpha; None for the full one of N² · J · (K-1) weights."""
+
+    start_length: float | None = 0.15
+    """Mean length of the decision capsules at the start, reached by scaling the vote weights; None: Sabour's plain 0.1
+    deviation, at which many classes begin dead."""
+    reconstruction: bool = False
+    """Add Sabour's decoder, which rebuilds the image from the decision capsules."""
+    max_weights: int = 500_000_000
+    """Refuse to build a head with more weights than this."""
+
+    def __post_init__(self) -> None:
+        size = self.image_size
+        resolved: dict[str, Any] = {"image_size": (size, size) if isinstance(size, int) else tuple(size)}
+        for name in ("class_names", "pixel_mean", "pixel_std"):
+            value = getattr(self, name)
+            resolved[name] = tuple(value) if isinstance(value, (list, tuple)) else value
+        self._set(resolved)
+        self._check_kinds()
+        photo = self.in_channels == 3
+        self._set(
+            {
+                "backbone": ("paper" if max(self.image_size) <= 32 else "small")
+                if self.backbone == "auto"
+                else self.backbone,
+                "pixel_mean": self.pixel_mean or (_PHOTO_MEAN if photo else (0.5,) * self.in_channels),
+                "pixel_std": self.pixel_std or (_PHOTO_STD if photo else (0.5,) * self.in_channels),
+            }
+        )
+        self._set({"types": self.types or (32 if self.backbone == "paper" else 16)})
+        self._check_values()
+
+    def _set(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_kinds(self) -> None:
+        """Each field's value is of its declared type, and one of its choices where it has some."""
+        for name, kind in typing.get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            alternatives = typing.get_args(kind) if _is_union(kind) else (kind,)
+            if not any(_fits(value, alternative) for alternative in alternatives):
+                raise ValueError(f"{name}: expected {_spell(kind)}, got {value!r}")
+
+    def _check_values(self) -> None:
+        """Each value is in its range, and those that depend on each other agree."""
+        least = {"num_classes": 1, "in_channels": 1, "types": 1, "attributes": 1, "decision_attributes": 1}
+        least |= {"routing_iterations": 1, "initial_kernel_size": 1, "crf_iterations": 0, "max_weights": 1}
+        least |= {"crf_rank": 1, "correlation_rank": 1}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is not None and value < bound:
+                raise ValueError(f"{name}: expected a whole number of at least {bound}, got {value}")
+        if min(self.image_size) < 1:
+            raise ValueError(f"image_size: expected a height and a width of at least 1, got {self.image_size}")
+        if self.initial_kernel_size % 2 == 0:
+            raise ValueError(f"initial_kernel_size: expected an odd number, got {self.initial_kernel_size}")
+        if self.start_length is not None and not 0 < self.start_length < 1:
+            raise ValueError(f"start_length: expected a length between 0 and 1, or None, got {self.start_length}")
+        for name in ("pixel_mean", "pixel_std"):
+            if len(getattr(self, name)) != self.in_channels:
+                raise ValueError(f"{name}: expected {self.in_channels} values (in_channels), got {getattr(self, name)}")
+        if min(self.pixel_std or ()) <= 0:
+            raise ValueError(f"pixel_std: expected values above 0, got {self.pixel_std}")
+        self._check_class_names()
+        routes_dynamically = self.aggregation != "correlation" and self.routing == "dynamic"
+        if self.initial_routing in ("couplings", "logits") and not routes_dynamically:
+            raise ValueError(
+                f"initial_routing: expected 'gate' or 'none' without dynamic routing, got {self.initial_routing!r} "
+                f"with aggregation={self.aggregation!r} and routing={self.routing!r}"
+            )
+        if self.crf_rank is not None and self.crf_per_attribute:
+            raise ValueError("crf_rank: expected None together with crf_per_attribute, got both")
+        if self.pretrained and not self.backbone.startswith("timm:"):
+            raise ValueError(
+                f"pretrained: expected False, only timm backbones have weights, got backbone={self.backbone!r}"
+            )
+
+    def _check_class_names(self) -> None:
+        names = self.class_names
+        if names is None:
+            return
+        if len(names) != self.num_classes:
+            raise ValueError(f"class_names: expected {self.num_classes} names (num_classes), got {len(names)}")
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"class_names: expected different names, got {twice!r} more than once")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values that JSON and YAML can hold."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "ModelConfig":
+        """The configuration from plain values; an unknown field is refused, with the nearest known one named."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in values:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+                raise ValueError(f"{name}: no such field of a model's configuration; {hint}")
+        if "num_classes" not in values:
+            raise ValueError("num_classes: expected a number of classes, got none")
+        return cls(**values)
+
+    def to_yaml(self, path: str | Path | None = None) -> str:
+        """The configuration as YAML text; written to `path` if one is given."""
+        text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    @classmethod
+    def from_yaml(cls, source: str | Path) -> "ModelConfig":
+        """The configuration from a YAML file (a `Path`, or a string that names one) or from YAML text."""
+        is_file = isinstance(source, Path) or "\n" not in source
+        text = Path(source).read_text(encoding="utf-8") if is_file else str(source)
+        try:
+            values = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{source if is_file else 'YAML text'}: no valid YAML: {error}") from None
+        if not isinstance(values, dict):
+            raise ValueError(f"{source if is_file else 'YAML text'}: expected fields and values, got {values!r}")
+        return cls.from_dict(values)
+
+
+def _is_union(kind: Any) -> bool:
+    return type(None) in typing.get_args(kind)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        return value in typing.get_args(kind)
+    if origin is tuple:
+        inner = typing.get_args(kind)
+        return (
+            isinstance(value, tuple)
+            and (inner[-1] is Ellipsis or len(value) == len(inner))
+            and all(_fits(item, inner[0]) for item in value)
+        )
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def _spell(kind: Any) -> str:
+    """A type as a person would say it."""
+    if _is_union(kind):
+        return " or ".join("none" if part is type(None) else _spell(part) for part in typing.get_args(kind))
+    if typing.get_origin(kind) is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(kind))
+    if typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)
+        plural = {int: "whole numbers", float: "numbers", str: "names"}[inner[0]]
+        return f"a list of {plural}" if inner[-1] is Ellipsis else f"{len(inner)} {plural}"
+    return {int: "a whole number", float: "a number", str: "a name", bool: "true or false"}[kind]

@@ -1,0 +1,241 @@
+"""The capsule head: feature map → primary capsules → votes → CRF → routing or correlation → decisions and scores."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from contextcaps.capsules import (
+    CorrelationModule,
+    DynamicRouting,
+    EMRouting,
+    InitialRouting,
+    LowLevelMap,
+    MeanFieldCRF,
+    PrimaryCapsules,
+    Votes,
+    lengths,
+    squash,
+)
+from contextcaps.capsules.correlation import weighted_sum
+from contextcaps.capsules.routing import InitialAs
+from contextcaps.models.config import ModelConfig
+
+__all__ = ["CapsuleHead", "Intermediates", "ModelOutput"]
+
+
+class Intermediates(NamedTuple):
+    """Every step between features and decisions, for pictures and tests; None where a network has no such step."""
+
+    capsules: Tensor
+    """[B, K, A], primary capsules."""
+    initial: Tensor | None
+    """[B, K], initial routing weights (RW)."""
+    votes: Tensor
+    """[B, K, J, I], as cast: the CRF's logits before it."""
+    corrected_votes: Tensor | None
+    """[B, K, J, I], what the CRF made of them: its logits (or, in the literal mode, its marginals) after it."""
+    couplings: Tensor | None
+    """[B, K, J], the routing's couplings in the last iteration."""
+    routing_logits: Tensor | None
+    """[B, K, J], the logits that they came from (dynamic routing)."""
+    correlation_weights: Tensor | None
+    """[B, J, K], the correlation module's weights."""
+    sums: Tensor
+    """[B, J, I], decisions before the squash (with EM routing: the cluster means)."""
+
+
+class ModelOutput(NamedTuple):
+    """What a network says of a batch of images."""
+
+    scores: Tensor
+    """[B, J], each class's score between 0 and 1: the length of its decision capsule."""
+    decisions: Tensor
+    """[B, J, I], the decision capsules."""
+    intermediates: Intermediates | None = None
+    """Everything in between, where it was asked for."""
+
+
+class _Aggregation(NamedTuple):
+    """How votes became decisions; shapes as in `Intermediates`."""
+
+    decisions: Tensor
+    sums: Tensor
+    initial: Tensor | None
+    couplings: Tensor | None
+    routing_logits: Tensor | None
+    correlation_weights: Tensor | None
+
+
+class CapsuleHead(nn.Module):
+    """Decision capsules from a feature map, with the modules that a configuration asks for.
+
+    Args:
+        config: the network's configuration.
+        in_channels: channels of the feature map.
+        primary: kernel, stride and padding of the primary capsules' convolution.
+        grid: (H, W) of the primary capsules.
+    """
+
+    def __init__(
+        self, config: ModelConfig, in_channels: int, primary: tuple[int, int, int], grid: tuple[int, int]
+    ) -> None:
+        super().__init__()
+        self.config, self.grid = config, grid
+        types, classes, attributes = config.types or 0, config.num_classes, config.decision_attributes
+        self.capsules = types * grid[0] * grid[1]  # K
+        self._require_affordable()
+
+        kernel, stride, padding = primary
+        self.primary = PrimaryCapsules(in_channels, types, config.attributes, kernel, stride, padding)
+        self.initial: InitialRouting | None = None
+        if config.initial_routing != "none":
+            self.initial = InitialRouting(grid, types, config.initial_kernel_size, config.initial_start)
+        self.votes = Votes(types if config.share_votes else self.capsules, config.attributes, classes, attributes)
+        self.crf: MeanFieldCRF | None = None
+        if config.crf != "none":
+            per_attribute = attributes if config.crf_per_attribute else None
+            literal = config.crf == "literal"
+            self.crf = MeanFieldCRF(classes, config.crf_iterations, per_attribute, config.crf_rank, literal)
+        self.low_level_map: LowLevelMap | None = None
+        self.correlation: CorrelationModule | None = None
+        if config.aggregation != "routing":
+            self.low_level_map = LowLevelMap(types, config.attributes, grid)
+            self.correlation = CorrelationModule(
+                grid, self.capsules, classes, config.correlation_rank, config.correlation_start
+            )
+        self.routing: DynamicRouting | EMRouting | None = None
+        self.bias: nn.Parameter | None = None
+        bias_shape = (classes, attributes) if config.decision_bias else None
+        if config.aggregation == "correlation":
+            self.bias = None if bias_shape is None else nn.Parameter(torch.zeros(bias_shape))  # [J, I]
+        elif config.routing == "em":
+            self.routing = EMRouting(classes, config.routing_iterations)
+        else:
+            # A gate is applied before the routing, which then knows of no initial weights.
+            initial_as: InitialAs = "logits" if config.initial_routing == "logits" else "couplings"
+            self.routing = DynamicRouting(config.routing_iterations, initial_as, config.normalize, bias_shape)
+
+    @property
+    def takes_any_size(self) -> bool:
+        """Whether the head takes grids other than its own: no weight of it belongs to a grid position."""
+        return self.config.share_votes and self.correlation is None
+
+    def forward(self, features: Tensor, return_intermediates: bool = False) -> ModelOutput:
+        capsules = self.primary(features)  # [B, K, A]
+        votes = self.votes(capsules)  # [B, K, J, I]
+        corrected = votes if self.crf is None else self.crf(votes)  # [B, K, J, I]
+        grid = self._grid_of(features) if self.takes_any_size else self.grid
+        steps = self._aggregate(capsules, corrected, grid)
+        intermediates = None
+        if return_intermediates:
+            after_crf = None if self.crf is None else corrected
+            intermediates = Intermediates(
+                capsules,
+                steps.initial,
+                votes,
+                after_crf,
+                steps.couplings,
+                steps.routing_logits,
+                steps.correlation_weights,
+                steps.sums,
+            )
+        return ModelOutput(lengths(steps.decisions), steps.decisions, intermediates)
+
+    def _aggregate(self, capsules: Tensor, votes: Tensor, grid: tuple[int, int]) -> "_Aggregation":
+        """Decisions from the votes (after the CRF, where there is one), with RW, CORR and routing as configured."""
+        initial = None if self.initial is None else self.initial(capsules, grid)  # [B, K]
+        gate = initial if self.config.initial_routing == "gate" else None  # [B, K]
+        weights = None  # [B, J, K]
+        if self.correlation is not None and self.low_level_map is not None:
+            weights = self.correlation.weights(self.low_level_map(capsules))
+
+        if self.routing is None:
+            assert weights is not None
+            # The gate scales a capsule's vote, so it may as well scale the vote's weight, which is I times smaller.
+            sums = weighted_sum(votes, weights if gate is None else weights * gate.unsqueeze(1))  # [B, J, I]
+            sums = sums if self.bias is None else sums + self.bias  # [B, J, I]
+            return _Aggregation(squash(sums), sums, initial, None, None, weights)
+
+        factors = gate if gate is None else gate.unsqueeze(-1)  # [B, K, 1]
+        if weights is not None:  # scaled so that uniform weights leave the votes as they are
+            priorities = (weights * self.capsules**0.5).transpose(1, 2)  # [B, K, J]
+            factors = priorities if factors is None else priorities * factors  # [B, K, J]
+        if factors is not None:
+            votes = votes * factors.unsqueeze(-1).to(votes.dtype)  # [B, K, J, I]
+        if isinstance(self.routing, EMRouting):
+            clusters = self.routing(votes, lengths(capsules))
+            return _Aggregation(clusters.decisions, clusters.means, initial, clusters.couplings, None, weights)
+        routed = self.routing(votes, None if gate is not None else initial)
+        return _Aggregation(routed.decisions, routed.sums, initial, routed.couplings, routed.logits, weights)
+
+    def _grid_of(self, features: Tensor) -> tuple[int, int]:
+        convolution = self.primary.convolution
+        kernel, stride, padding = convolution.kernel_size[0], convolution.stride[0], int(convolution.padding[0])
+        height, width = ((side + 2 * padding - kernel) // stride + 1 for side in features.shape[-2:])
+        return height, width
+
+    @torch.no_grad()
+    def start_alive(self, features: Tensor, target: float, attempts: int = 12) -> float:
+        """Scale the vote weights until the decision capsules of these features have the mean length `target`.
+
+        The squash is quadratic near zero and couplings are 1/J, so that a start which suits ten classes leaves a
+        thousand of them dead; and how large a sum of K votes gets depends on how much they agree. So it is measured, as
+        in Mishkin and Matas, "All You Need Is a Good Init", 2016, rather than computed. The CRF, which starts as the
+        identity, is left out. Returns the mean length reached.
+        """
+        capsules = self.primary(features)  # [B, K, A]
+        votes = self.votes(capsules)  # [B, K, J, I]
+        scale, reached = 1.0, 0.0
+        for attempt in range(attempts):
+            reached = float(lengths(self._aggregate(capsules, votes * scale, self.grid).decisions).mean())
+            if abs(reached - target) < 0.05 * target:
+                break
+            # A length L comes from a sum of length √(L/(1-L)), which grows with the scale; damped if it runs back and
+            # forth, since routing sharpens with it. From nothing at all, a large step.
+            reached = min(max(reached, 1e-9), 1 - 1e-6)
+            ratio = (target / (1 - target)) / (reached / (1 - reached))
+            scale *= ratio ** (0.5 if attempt < 4 else 0.25)
+        self.votes.weight.mul_(scale)
+        return reached
+
+    def _weight_counts(self) -> dict[str, int]:
+        """How many weights each large part takes, counted before it is made."""
+        config, cells = self.config, self.grid[0] * self.grid[1]
+        classes = config.num_classes
+        groups = (config.types or 0) if config.share_votes else self.capsules
+        counts = {"votes": groups * config.attributes * classes * config.decision_attributes}
+        if config.crf != "none":
+            square = classes * classes * (config.decision_attributes if config.crf_per_attribute else 1)
+            counts["crf"] = square if config.crf_rank is None else 2 * classes * config.crf_rank
+        if config.aggregation != "routing":
+            inputs = config.correlation_rank or cells
+            counts["correlation"] = inputs * classes * (self.capsules - 1)
+        return counts
+
+    def _require_affordable(self) -> None:
+        config, counts = self.config, self._weight_counts()
+        total = sum(counts.values())
+        if total <= config.max_weights:
+            return
+        parts = ", ".join(f"{name} {count / 1e6:,.0f} million" for name, count in counts.items())
+        advice = ["a backbone or image size with a smaller grid"]
+        if not config.share_votes:
+            advice.append("share_votes=True")
+        if config.types and config.types > 8:
+            advice.append(f"types={config.types // 2}")
+        if "correlation" in counts and config.correlation_rank is None:
+            advice.append("correlation_rank=16")
+        if "crf" in counts and config.crf_rank is None:
+            advice.append("crf_rank=32")
+        height, width = self.grid
+        raise ValueError(
+            f"the head would need {total / 1e6:,.0f} million weights ({parts}), more than "
+            f"max_weights = {config.max_weights / 1e6:,.0f} million: the grid is {height}×{width} with {config.types} "
+            f"types, K = {self.capsules} capsules for J = {config.num_classes} classes. "
+            f"Try {', or '.join(advice)}; or raise max_weights"
+        )
+
+    def extra_repr(self) -> str:
+        height, width = self.grid
+        return f"grid={height}×{width}, K={self.capsules}, J={self.config.num_classes}"

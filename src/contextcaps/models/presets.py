@@ -1,0 +1,35 @@
+"""The paper's rows as named configurations: what each differs in from the plain CapsNet, and nothing else.
+
+A preset ending in `-literal` follows the paper to the letter where the text can be followed, also where that cannot
+learn; docs/decisions/ tells what each reading does.
+"""
+
+from typing import Any
+
+__all__ = ["PRESETS", "Preset"]
+
+Preset = dict[str, Any]
+
+_RW: Preset = {"initial_routing": "couplings"}
+_CRF: Preset = {"crf": "centred"}
+_CORR: Preset = {"aggregation": "correlation", "initial_routing": "gate"}
+
+_PLAIN: Preset = {"start_length": None, "decision_bias": False}
+_RW_LITERAL: Preset = {"initial_routing": "logits", "initial_start": None}
+_CRF_LITERAL: Preset = {"crf": "literal"}
+# RW needs a routing to initialise, so to the letter the correlation module joins the routing.
+_CORR_LITERAL: Preset = {"aggregation": "routing+correlation", "correlation_start": "literal"}
+
+PRESETS: dict[str, tuple[str, Preset]] = {
+    "capsnet": ("Sabour et al. 2017: dynamic routing", {}),
+    "capsnet-rw": ("+ trainable initial routing weights", {**_RW}),
+    "capsnet-rw-crf": ("+ mean-field CRF over the votes", {**_RW, **_CRF}),
+    "contextcaps": ("+ correlation module in place of routing", {**_RW, **_CRF, **_CORR}),
+    "capsnet-rw-literal": ("RW to the letter: routing logits, a no-op", {**_PLAIN, **_RW_LITERAL}),
+    "capsnet-rw-crf-literal": ("+ Algorithm 1 to the letter", {**_PLAIN, **_RW_LITERAL, **_CRF_LITERAL}),
+    "contextcaps-literal": (
+        "+ correlation module to the letter",
+        {**_PLAIN, **_RW_LITERAL, **_CRF_LITERAL, **_CORR_LITERAL},
+    ),
+}
+"""Name → what it is, and its settings."""

@@ -1,0 +1,77 @@
+"""Models by name: what exists, its configuration, and the network itself."""
+
+import difflib
+from typing import Any
+
+from contextcaps.models.config import ModelConfig
+from contextcaps.models.network import CapsuleNetwork
+from contextcaps.models.presets import PRESETS, Preset
+
+__all__ = ["create_model", "describe_model", "list_models", "model_config", "register_model"]
+
+
+def list_models() -> list[str]:
+    """Names that `create_model` takes, the paper's rows first.
+
+    >>> list_models()[:4]
+    ['capsnet', 'capsnet-rw', 'capsnet-rw-crf', 'contextcaps']
+    """
+    return list(PRESETS)
+
+
+def describe_model(name: str) -> str:
+    """One line on what a model is."""
+    return _preset(name)[0]
+
+
+def register_model(name: str, description: str, **settings: Any) -> None:
+    """Add a preset of your own: `settings` are fields of `ModelConfig`."""
+    if name in PRESETS:
+        raise ValueError(f"model: {name!r} exists already; choose another name")
+    ModelConfig.from_dict({"num_classes": 2, **settings})  # refuses unknown fields and wrong values now
+    PRESETS[name] = (description, settings)
+
+
+def model_config(
+    name: str,
+    num_classes: int,
+    image_size: int | tuple[int, int] = 64,
+    backbone: str = "auto",
+    **overrides: Any,
+) -> ModelConfig:
+    """The configuration of a preset for so many classes; `overrides` are any further fields of `ModelConfig`."""
+    _, settings = _preset(name)
+    values = {"model": name, "num_classes": num_classes, "image_size": image_size, "backbone": backbone}
+    return ModelConfig.from_dict({**values, **settings, **overrides})
+
+
+def create_model(
+    name: str,
+    num_classes: int,
+    image_size: int | tuple[int, int] = 64,
+    backbone: str = "auto",
+    **overrides: Any,
+) -> CapsuleNetwork:
+    """Build a network by the name of its preset.
+
+    Args:
+        name: one of `list_models()`.
+        num_classes: J.
+        image_size: side of the images in pixels, or (height, width).
+        backbone: "paper", "small", "timm:NAME", or "auto": the paper's up to 32 px, small beyond.
+        overrides: fields of `ModelConfig` to set differently, such as `routing_iterations=1`.
+
+    >>> import torch
+    >>> model = create_model("contextcaps", num_classes=20, image_size=32, backbone="small", types=4)
+    >>> model(torch.rand(2, 3, 32, 32)).scores.shape
+    torch.Size([2, 20])
+    """
+    return CapsuleNetwork(model_config(name, num_classes, image_size, backbone, **overrides))
+
+
+def _preset(name: str) -> tuple[str, Preset]:
+    if name not in PRESETS:
+        near = difflib.get_close_matches(str(name), PRESETS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"model: there is no {name!r}; {hint}Known are {', '.join(PRESETS)}")
+    return PRESETS[name]

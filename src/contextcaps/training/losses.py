@@ -1,0 +1,116 @@
+"""Losses on class scores (lengths of decision capsules): each sums over classes and averages over the batch.
+
+All of them compute in float32 at least, also under autocast, and stay finite for scores of exactly 0 and 1.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from contextcaps.capsules.guards import require_tensor, widen
+
+__all__ = ["margin_loss", "length_cross_entropy", "asymmetric_loss", "spread_loss", "LOSSES"]
+
+
+def margin_loss(
+    scores: Tensor, targets: Tensor, positive: float = 0.9, negative: float = 0.1, down_weight: float = 0.5
+) -> Tensor:
+    """Margin loss over independent classes (Sabour et al. 2017, Equation 4).
+
+    L = Σ_j T_j · max(0, m⁺ − |v_j|)² + λ (1 − T_j) · max(0, |v_j| − m⁻)².
+
+    Args:
+        scores: [B, J], lengths of the decision capsules.
+        targets: [B, J], 1 where the class is present, 0 where not; bool and integer types are fine.
+        positive: m⁺, the length from which a present class costs nothing.
+        negative: m⁻, the length up to which an absent class costs nothing.
+        down_weight: λ, the weight of absent classes.
+
+    >>> margin_loss(torch.tensor([[0.9, 0.1, 0.4]]), torch.tensor([[1, 0, 1]]))  # (0.9 - 0.4)²
+    tensor(0.2500)
+    """
+    scores, targets = _prepare(scores, targets)
+    present = targets * (positive - scores).clamp_min(0).square()  # [B, J]
+    absent = (1 - targets) * (scores - negative).clamp_min(0).square()  # [B, J]
+    return _reduce(present + down_weight * absent)
+
+
+def length_cross_entropy(scores: Tensor, targets: Tensor, eps: float = 1e-6) -> Tensor:
+    """Binary cross-entropy with the length itself as the probability: −Σ_j T_j log|v_j| + (1 − T_j) log(1 − |v_j|).
+
+    Args:
+        scores, targets: as in `margin_loss`.
+        eps: lengths are kept this far from 0 and 1.
+    """
+    scores, targets = _prepare(scores, targets)
+    chances = scores.clamp(eps, 1 - eps)  # [B, J]
+    return _reduce(-(targets * chances.log() + (1 - targets) * torch.log1p(-chances)))
+
+
+def asymmetric_loss(
+    scores: Tensor,
+    targets: Tensor,
+    gamma_negative: float = 4.0,
+    gamma_positive: float = 1.0,
+    clip: float = 0.05,
+    eps: float = 1e-6,
+) -> Tensor:
+    """Asymmetric loss (ASL): easy absent classes count less, very easy ones not at all.
+
+    Ridnik et al., "Asymmetric Loss For Multi-Label Classification", 2021, https://arxiv.org/abs/2009.14119: with
+    p_m = max(p − clip, 0), L = −Σ_j T (1−p)^γ⁺ log p + (1−T) p_m^γ⁻ log(1−p_m), on probabilities p (here: lengths).
+
+    Args:
+        scores, targets: as in `margin_loss`.
+        gamma_negative: focusing exponent of absent classes, γ⁻.
+        gamma_positive: focusing exponent of present classes, γ⁺.
+        clip: probability up to which an absent class costs nothing.
+        eps: logarithms are taken of at least this.
+    """
+    scores, targets = _prepare(scores, targets)
+    chances = scores.clamp(0, 1)  # [B, J]
+    shifted = (chances - clip).clamp_min(0)  # [B, J]
+    present = targets * (1 - chances).pow(gamma_positive) * chances.clamp_min(eps).log()  # [B, J]
+    absent = (1 - targets) * shifted.pow(gamma_negative) * (1 - shifted).clamp_min(eps).log()  # [B, J]
+    return _reduce(-(present + absent))
+
+
+def spread_loss(scores: Tensor, targets: Tensor, margin: float = 0.2) -> Tensor:
+    """Spread loss (Hinton et al. 2018, Equation 3): each present class should beat each absent one by a margin.
+
+    L = Σ_{t present} Σ_{i absent} max(0, m − (a_t − a_i))²; with one label per image this is the published form, whose
+    margin rises from 0.2 to 0.9 during training.
+
+    Args:
+        scores, targets: as in `margin_loss`.
+        margin: m.
+    """
+    scores, targets = _prepare(scores, targets)
+    gaps = scores.unsqueeze(2) - scores.unsqueeze(1)  # [B, J present, J absent]
+    pairs = targets.unsqueeze(2) * (1 - targets).unsqueeze(1)  # [B, J present, J absent]
+    return _reduce((pairs * (margin - gaps).clamp_min(0).square()).flatten(1))
+
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "margin": margin_loss,
+    "bce": length_cross_entropy,
+    "asl": asymmetric_loss,
+    "spread": spread_loss,
+}
+"""The losses by the names that configurations use."""
+
+
+def _prepare(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as [B, J] in float32 or wider, checked."""
+    batch, classes = require_tensor("scores", scores, "B J")
+    if not isinstance(targets, Tensor) or targets.shape != scores.shape:
+        shape = list(targets.shape) if isinstance(targets, Tensor) else type(targets).__name__
+        raise ValueError(f"targets: expected shape [B={batch}, J={classes}], got {shape}")
+    wide = widen(scores)
+    return wide, targets.to(wide.dtype)
+
+
+def _reduce(terms: Tensor) -> Tensor:
+    """Sum over classes, mean over the batch."""
+    return terms.sum(dim=1).mean()
