@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import require_choice, require_count, require_tensor, widen
+from contextcaps.capsules.guards import require_choice, require_count, require_same_dtype, require_tensor, widen
 
 __all__ = ["correlation_weights", "correlate", "uniform_alpha", "CorrelationModule", "CorrelationResult", "LowLevelMap"]
 
@@ -79,11 +79,9 @@ def correlate(votes: Tensor, alpha: Tensor) -> Tensor:
     torch.Size([2, 5, 16])
     """
     batch, count, classes, _ = require_tensor("votes", votes, "B K J I")
-    sizes = {"J": classes, "K-1": count - 1}
-    if isinstance(alpha, Tensor) and alpha.ndim == 3 and alpha.shape[0] != batch:
-        raise ValueError(f"alpha: expected shape [B={batch}, J={classes}, K-1={count - 1}], got {list(alpha.shape)}")
-    if count > 1 or not isinstance(alpha, Tensor):
-        require_tensor("alpha", alpha, "J K-1" if isinstance(alpha, Tensor) and alpha.ndim == 2 else "B J K-1", **sizes)
+    one_for_all = isinstance(alpha, Tensor) and alpha.ndim == 2
+    sizes = {"B": batch, "J": classes, "K-1": count - 1}
+    require_tensor("alpha", alpha, "J K-1" if one_for_all else "B J K-1", **sizes)
     weights = correlation_weights(alpha).expand(batch, classes, count)  # [B, J, K]
     return weighted_sum(votes, weights)  # [B, J, I]
 
@@ -121,6 +119,7 @@ class LowLevelMap(nn.Module):
     def forward(self, capsules: Tensor) -> Tensor:
         height, width = self.grid
         require_tensor("capsules", capsules, "B K A", K=self.types * height * width, A=self.attributes)
+        require_same_dtype(capsules=capsules, weight=self.weight)
         by_type = capsules.unflatten(1, (self.types, height, width))  # [B, D, H, W, A]
         return torch.einsum("bdyxa,da->byx", by_type, self.weight) + self.bias  # [B, H, W]
 
@@ -169,6 +168,7 @@ class CorrelationModule(nn.Module):
     def alpha(self, feature_map: Tensor) -> Tensor:
         """[B, H, W] → alpha [B, J, K-1]."""
         require_tensor("feature_map", feature_map, "B H W", H=self.grid[0], W=self.grid[1])
+        require_same_dtype(feature_map=feature_map, weight=self.weight)
         cells = feature_map.flatten(1)  # [B, N²]
         if self.condense is not None:
             cells = cells @ self.condense  # [B, r]
@@ -180,7 +180,8 @@ class CorrelationModule(nn.Module):
         return correlation_weights(self.alpha(feature_map))
 
     def forward(self, votes: Tensor, feature_map: Tensor) -> CorrelationResult:
-        require_tensor("votes", votes, "B K J I", K=self.capsules, J=self.classes)
+        batch, *_ = require_tensor("votes", votes, "B K J I", K=self.capsules, J=self.classes)
+        require_tensor("feature_map", feature_map, "B H W", B=batch)
         weights = self.weights(feature_map)  # [B, J, K]
         return CorrelationResult(weighted_sum(votes, weights), weights)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import require_count, require_tensor, widen
+from contextcaps.capsules.guards import require_count, require_same_dtype, require_tensor, widen
 from contextcaps.capsules.squash import lengths
 
 __all__ = ["em_routing", "EMRouting", "EMRoutingResult", "inverse_temperatures"]
@@ -65,6 +65,7 @@ def em_routing(
     require_tensor("activations", activations, "B K", B=batch, K=count)
     require_tensor("beta_use", beta_use, "J", J=classes)
     require_tensor("beta_activate", beta_activate, "J", J=classes)
+    require_same_dtype(votes=votes, activations=activations, beta_use=beta_use, beta_activate=beta_activate)
     require_count("iterations", iterations)
     schedule = inverse_temperatures(iterations) if inverse_temperature is None else list(inverse_temperature)
     if len(schedule) != iterations:
@@ -88,9 +89,10 @@ def em_routing(
             prior = present.clamp_min(eps).log().unsqueeze(1)  # [B, 1, J]
             assignments = torch.softmax(prior + log_density, dim=2)  # [B, K, J]
 
-    # A mean of length zero has no direction to scale; it keeps length zero.
+    # A mean of length zero has no direction to scale: it keeps length zero, and gets no gradient from there.
     sizes = lengths(means).unsqueeze(-1)  # [B, J, 1]
-    decisions = means * (present.unsqueeze(-1) / sizes.clamp_min(eps))  # [B, J, I]
+    directions = torch.where(sizes > eps, means / sizes.clamp_min(eps), 0)  # [B, J, I]
+    decisions = directions * present.unsqueeze(-1)  # [B, J, I]
     outputs = (decisions, present, means, shares)
     return EMRoutingResult(*(output.to(votes.dtype) for output in outputs))
 

@@ -32,10 +32,11 @@ def unchecked() -> Iterator[None]:
         _state.unchecked = before
 
 
-def require_tensor(name: str, tensor: Tensor, legend: str, **sizes: int) -> tuple[int, ...]:
-    """Check that `tensor` is floating, has the dimensions of `legend`, none of them empty, and the `sizes` given.
+def require_tensor(name: str, tensor: Tensor, legend: str, /, **sizes: int) -> tuple[int, ...]:
+    """Check that `tensor` is floating, has the dimensions of `legend`, and the `sizes` given.
 
-    `legend` is a string of letters such as "B K J I"; a leading "..." stands for any number of dimensions.
+    `legend` is a string of letters such as "B K J I"; a leading "..." stands for any number of dimensions. A dimension
+    may be empty only where its size is given as 0.
     Returns the sizes in the legend's order, those of "..." left out.
 
     >>> require_tensor("votes", torch.zeros(2, 3, 4, 5), "B K J I", K=3)
@@ -54,7 +55,7 @@ def require_tensor(name: str, tensor: Tensor, legend: str, **sizes: int) -> tupl
     if not fits or any(sizes.get(letter, size) != size for letter, size in zip(wanted, found or (), strict=True)):
         pattern = ", ".join(f"{letter}={sizes[letter]}" if letter in sizes else letter for letter in letters)
         raise ValueError(f"{name}: expected shape [{pattern}], got {list(tensor.shape)}")
-    if tensor.numel() == 0:
+    if tensor.numel() == 0 and 0 not in sizes.values():
         raise ValueError(f"{name}: expected at least one element in each dimension, got shape {list(tensor.shape)}")
     if not tensor.is_floating_point():
         raise ValueError(f"{name}: expected a floating-point tensor, got {tensor.dtype}")
@@ -66,7 +67,7 @@ def require_values(name: str, tensor: Tensor) -> None:
     """Refuse NaN, unless a graph is being captured or the caller vouches for the values (`unchecked`)."""
     if getattr(_state, "unchecked", False) or torch.compiler.is_compiling():
         return
-    if tensor.device.type == "meta":
+    if tensor.device.type == "meta" or tensor.numel() == 0:
         return
     # amax carries a NaN through, in one pass and without a temporary of the tensor's size.
     if bool(torch.isnan(tensor.detach().amax())):

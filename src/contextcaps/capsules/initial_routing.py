@@ -25,8 +25,8 @@ def capsule_statistic(capsules: Tensor, eps: float = 1e-3) -> Tensor:
     Returns:
         [B, K].
 
-    >>> capsule_statistic(torch.tensor([[[1.0, 3.0], [2.0, 2.0]]]))  # 2/1 and 2/0.001
-    tensor([[2.0000e+00, 2.0000e+03]])
+    >>> capsule_statistic(torch.tensor([[[1.0, 3.0], [2.0, 2.0]]])).round()  # 2/1 and 2/0.001
+    tensor([[   2., 2000.]])
     """
     require_tensor("capsules", capsules, "B K A")
     if not eps > 0:
@@ -55,17 +55,19 @@ def initial_routing(
         [B, K]; `dynamic_routing` repeats it over classes.
     """
     batch, count, _ = require_tensor("capsules", capsules, "B K A")
-    side, _ = require_tensor("kernel", kernel, "f f")
-    if side % 2 == 0 or kernel.shape[0] != kernel.shape[1]:
+    size, _ = require_tensor("kernel", kernel, "f f")
+    if size % 2 == 0 or kernel.shape[0] != kernel.shape[1]:
         raise ValueError(f"kernel: expected shape [f, f] with f odd, got {list(kernel.shape)}")
-    height, width = grid
+    height, width = (require_count("grid", side) for side in grid)
+    if bias is not None and bias.numel() != 1:
+        raise ValueError(f"bias: expected a single number, got shape {list(bias.shape)}")
     if count % (height * width):
         raise ValueError(
             f"capsules: expected K a multiple of the grid's {height}×{width} = {height * width}, got K={count}"
         )
     require_same_dtype(capsules=capsules, kernel=kernel)
     maps = capsule_statistic(capsules, eps).reshape(-1, 1, height, width)  # [B·D, 1, H, W]
-    mixed = functional.conv2d(maps, kernel[None, None], padding=side // 2)  # [B·D, 1, H, W]
+    mixed = functional.conv2d(maps, kernel[None, None], padding=size // 2)  # [B·D, 1, H, W]
     if bias is not None:
         mixed = mixed + bias
     return mixed.reshape(batch, count)  # [B, K]

@@ -58,6 +58,7 @@ def mean_field(
     require_count("iterations", iterations, least=0)
     require_choice("unary", unary, ("original", "current"))
     require_choice("returns", returns, ("logits", "marginals"))
+    pairwise = tuple(pairwise) if isinstance(pairwise, list) else pairwise
     _require_pairwise(pairwise, votes, classes, attributes)
 
     logits = votes  # [B, K, J, I]
@@ -83,7 +84,7 @@ def _messages(sent: Tensor, pairwise: Pairwise) -> Tensor:
 
 
 def _require_pairwise(pairwise: Pairwise, votes: Tensor, classes: int, attributes: int) -> None:
-    if isinstance(pairwise, (tuple, list)):
+    if isinstance(pairwise, tuple):
         if len(pairwise) != 2:
             raise ValueError(f"pairwise: expected two factors [J, r], got {len(pairwise)}")
         left, right = pairwise

@@ -6,7 +6,7 @@ K = D·H·W, and k = (d·H + y)·W + x, so that the capsules of one type lie tog
 
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import require_count, require_tensor
+from contextcaps.capsules.guards import require_count, require_same_dtype, require_tensor
 from contextcaps.capsules.squash import squash
 
 __all__ = ["group_capsules", "PrimaryCapsules"]
@@ -59,6 +59,7 @@ class PrimaryCapsules(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         *_, height, width = require_tensor("features", features, "B C H W", C=self.convolution.in_channels)
+        require_same_dtype(features=features, weight=self.convolution.weight)
         least = self.convolution.kernel_size[0] - 2 * int(self.convolution.padding[0])
         if min(height, width) < least:
             raise ValueError(

@@ -9,7 +9,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import require_count, require_tensor
+from contextcaps.capsules.guards import require_count, require_same_dtype, require_tensor
 
 __all__ = ["mask_decisions", "ReconstructionDecoder"]
 
@@ -23,8 +23,9 @@ def mask_decisions(decisions: Tensor, present: Tensor) -> Tensor:
             above a threshold.
     """
     batch, classes, _ = require_tensor("decisions", decisions, "B J I")
-    if present.shape != (batch, classes):
-        raise ValueError(f"present: expected shape [B={batch}, J={classes}], got {list(present.shape)}")
+    shape = list(present.shape) if isinstance(present, Tensor) else type(present).__name__
+    if shape != [batch, classes]:
+        raise ValueError(f"present: expected shape [B={batch}, J={classes}], got {shape}")
     return decisions * present.to(decisions.dtype).unsqueeze(-1)  # [B, J, I]
 
 
@@ -42,7 +43,7 @@ class ReconstructionDecoder(nn.Module):
         self, classes: int, attributes: int, image_shape: tuple[int, int, int], hidden: tuple[int, ...] = (512, 1024)
     ) -> None:
         super().__init__()
-        self.image_shape = image_shape
+        self.classes, self.attributes, self.image_shape = classes, attributes, image_shape
         channels, height, width = (require_count("image_shape", size) for size in image_shape)
         sizes = [require_count("classes", classes) * require_count("attributes", attributes), *hidden]
         layers: list[nn.Module] = []
@@ -52,5 +53,7 @@ class ReconstructionDecoder(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, decisions: Tensor, present: Tensor) -> Tensor:
+        require_tensor("decisions", decisions, "B J I", J=self.classes, I=self.attributes)
+        require_same_dtype(decisions=decisions, weight=next(self.layers.parameters()))
         kept = mask_decisions(decisions, present).flatten(1)  # [B, J·I]
         return torch.unflatten(self.layers(kept), 1, self.image_shape)  # [B, C, H, W]

@@ -80,7 +80,7 @@ class ModelConfig:
     correlation_rank: int | None = None
     """Rank of the layer that predicts alpha; None for the full one of N² · J · (K-1) weights."""
 
-    start_length: float | None = 0.15
+    start_length: float | None = 0.1
     """Mean length of the decision capsules at the start, reached by scaling the vote weights; None: Sabour's plain 0.1
     deviation, at which many classes begin dead."""
     reconstruction: bool = False

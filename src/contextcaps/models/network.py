@@ -247,15 +247,15 @@ def _load_weights(network: CapsuleNetwork, path: Path) -> None:
     except (safetensors.SafetensorError, OSError) as error:
         raise ModelFileError(f"{path}: cut off or no safetensors file ({error}); save or download it again") from None
     expected = network.state_dict()
-    problems = [f"{name} is missing" for name in expected.keys() - weights.keys()]
-    problems += [f"{name} is not known" for name in weights.keys() - expected.keys()]
+    problems = [f"{name} is not known" for name in sorted(weights.keys() - expected.keys())]
     problems += [
         f"{name} has shape {list(weights[name].shape)}, expected {list(expected[name].shape)}"
-        for name in expected.keys() & weights.keys()
+        for name in sorted(expected.keys() & weights.keys())
         if weights[name].shape != expected[name].shape
     ]
+    problems += [f"{name} is missing" for name in sorted(expected.keys() - weights.keys())]
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        shown = "; ".join(sorted(problems)[:3])
+        shown = "; ".join(problems[:3])
         raise ModelFileError(f"{path}: weights do not fit the configuration beside them: {shown}{more}")
     network.load_state_dict(weights)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from contextcaps.capsules.guards import require_tensor, widen
+from contextcaps.capsules.guards import require_tensor, require_values, widen
 
 __all__ = ["margin_loss", "length_cross_entropy", "asymmetric_loss", "spread_loss", "LOSSES"]
 
@@ -71,8 +71,9 @@ def asymmetric_loss(
     scores, targets = _prepare(scores, targets)
     chances = scores.clamp(0, 1)  # [B, J]
     shifted = (chances - clip).clamp_min(0)  # [B, J]
-    present = targets * (1 - chances).pow(gamma_positive) * chances.clamp_min(eps).log()  # [B, J]
-    absent = (1 - targets) * shifted.pow(gamma_negative) * (1 - shifted).clamp_min(eps).log()  # [B, J]
+    # The powers' bases stay off 0 too, where an exponent below 1 has an infinite slope.
+    present = targets * (1 - chances).clamp_min(eps).pow(gamma_positive) * chances.clamp_min(eps).log()  # [B, J]
+    absent = (1 - targets) * shifted.clamp_min(eps).pow(gamma_negative) * (1 - shifted).clamp_min(eps).log()  # [B, J]
     return _reduce(-(present + absent))
 
 
@@ -107,6 +108,8 @@ def _prepare(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     if not isinstance(targets, Tensor) or targets.shape != scores.shape:
         shape = list(targets.shape) if isinstance(targets, Tensor) else type(targets).__name__
         raise ValueError(f"targets: expected shape [B={batch}, J={classes}], got {shape}")
+    if targets.is_floating_point():
+        require_values("targets", targets)
     wide = widen(scores)
     return wide, targets.to(wide.dtype)
 

@@ -1,0 +1,13 @@
+"""What every test shares: one thread per worker, hypothesis settings that give the same examples in every run."""
+
+import pytest
+import torch
+from hypothesis import settings
+
+pytest.register_assert_rewrite("contract")
+
+# pytest-xdist already fills the cores; more threads per worker only make them wait for each other.
+torch.set_num_threads(1)
+
+settings.register_profile("contextcaps", max_examples=30, derandomize=True, deadline=None)
+settings.load_profile("contextcaps")

@@ -1,0 +1,70 @@
+"""Backbones: the grids they give, and timm's models through the extra."""
+
+import sys
+
+import pytest
+import torch
+
+from contextcaps.models import create_model
+from contextcaps.models.backbones import import_timm
+
+
+@pytest.mark.parametrize(
+    ("backbone", "image_size", "grid"),
+    [("paper", 28, 6), ("paper", 32, 8), ("small", 32, 4), ("small", 64, 8), ("small", 128, 8)],
+)
+def test_grids(backbone, image_size, grid) -> None:
+    assert create_model("capsnet", 2, image_size, backbone, types=2).grid == (grid, grid)
+
+
+def test_the_paper_s_sizes() -> None:
+    """28×28 images, D = 32, A = 8: K = 1152 primary capsules, as in Sabour et al."""
+    model = create_model("capsnet", 10, 28, "paper", in_channels=1)
+    assert model.head.capsules == 1152
+    assert model.head.votes.weight.shape == (1152, 8, 10, 16)
+    assert model.backbone.convolution.weight.shape == (256, 1, 9, 9)
+    assert model.head.primary.convolution.weight.shape == (256, 256, 9, 9)
+
+
+@pytest.mark.parametrize(("backbone", "image_size"), [("paper", 8), ("paper", 14)])
+def test_too_small_images_are_refused(backbone, image_size) -> None:
+    with pytest.raises(ValueError, match=rf"image_size: {image_size}×{image_size} px .*use larger images"):
+        create_model("capsnet", 2, image_size, backbone)
+
+
+def test_unknown_backbone() -> None:
+    with pytest.raises(ValueError, match="backbone: expected 'paper', 'small', 'timm:NAME' or 'auto', got 'huge'"):
+        create_model("capsnet", 2, 64, "huge")
+
+
+class TestTimm:
+    @pytest.mark.parametrize("name", ["resnet18", "swin_tiny_patch4_window7_224"])
+    def test_a_timm_model_is_a_backbone(self, name, tmp_path) -> None:
+        """Also one that hands its features out with the channels last."""
+        size = 224 if name.startswith("swin") else 64
+        model = create_model("contextcaps", 4, size, f"timm:{name}", types=2).eval()
+        images = torch.rand(2, 3, size, size)
+        scores = model(images).scores
+        assert scores.shape == (2, 4)
+        assert 0.02 < float(scores.detach().mean()) < 0.6
+        assert model.grid == (size // 32, size // 32)
+        model.save_pretrained(tmp_path)
+        torch.testing.assert_close(type(model).from_pretrained(tmp_path)(images).scores, scores)
+
+    def test_building_leaves_the_normalisation_statistics_alone(self) -> None:
+        model = create_model("capsnet", 4, 64, "timm:resnet18", types=2)
+        assert float(model.backbone.body.bn1.running_mean.abs().max()) == 0
+        assert int(model.backbone.body.bn1.num_batches_tracked) == 0
+
+    def test_unknown_timm_model(self) -> None:
+        with pytest.raises(ValueError, match=r"timm has no model 'resnet1'; did you mean .*resnet1"):
+            create_model("capsnet", 2, 64, "timm:resnet1")
+        with pytest.raises(ValueError, match=r"timm has no model 'zzz'; timm\.list_models"):
+            create_model("capsnet", 2, 64, "timm:zzz")
+
+    def test_without_timm_the_error_names_the_extra(self, monkeypatch) -> None:
+        import_timm.cache_clear()
+        monkeypatch.setitem(sys.modules, "timm", None)
+        with pytest.raises(ImportError, match=r"pip install 'contextcaps\[timm\]'"):
+            create_model("capsnet", 2, 64, "timm:resnet18")
+        import_timm.cache_clear()

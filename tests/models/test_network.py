@@ -1,0 +1,188 @@
+"""The network as a whole: intermediates, image sizes, inputs it refuses, how much it may weigh."""
+
+import pytest
+import torch
+
+from contextcaps.capsules import correlation_weights, squash
+from contextcaps.models import create_model, list_models
+
+IMAGES = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def small_model(name: str = "contextcaps", **overrides: object):
+    torch.manual_seed(0)
+    return create_model(name, 5, image_size=32, backbone="small", **{"types": 3, **overrides}).eval()
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_every_intermediate_on_request(name) -> None:
+    model = small_model(name)
+    output = model(IMAGES, return_intermediates=True)
+    steps, config = output.intermediates, model.config
+    assert steps.capsules.shape == (2, 48, 8)
+    assert steps.votes.shape == (2, 48, 5, 16)
+    assert steps.sums.shape == (2, 5, 16)
+    torch.testing.assert_close(squash(steps.sums), output.decisions)
+    assert (steps.initial is None) == (config.initial_routing == "none")
+    assert (steps.corrected_votes is None) == (config.crf == "none")
+    assert (steps.correlation_weights is None) == (config.aggregation == "routing")
+    assert (steps.couplings is None) == (config.aggregation == "correlation")
+    assert (steps.routing_logits is None) == (config.aggregation == "correlation")
+    if steps.correlation_weights is not None:
+        assert steps.correlation_weights.shape == (2, 5, 48)
+    torch.testing.assert_close(model(IMAGES).scores, output.scores)
+
+
+def test_correlation_in_place_of_routing_is_the_weighted_sum() -> None:
+    """contextcaps' decisions, recomputed by hand from its intermediates."""
+    model = small_model()
+    with torch.no_grad():
+        model.head.initial.kernel.normal_()
+        model.head.crf.weight.normal_(std=0.3)
+        model.head.correlation.weight.normal_(std=0.3)
+        model.head.bias.normal_()
+    steps = model(IMAGES, return_intermediates=True).intermediates
+    feature_map = model.head.low_level_map(steps.capsules)
+    weights = correlation_weights(model.head.correlation.alpha(feature_map))
+    gated = steps.corrected_votes * steps.initial[:, :, None, None]
+    sums = (weights.transpose(1, 2).unsqueeze(-1) * gated).sum(dim=1) + model.head.bias
+    torch.testing.assert_close(steps.sums, sums, rtol=1e-4, atol=1e-5)
+
+
+def test_joined_correlation_at_uniform_weights_is_plain_routing() -> None:
+    joined = small_model("capsnet", aggregation="routing+correlation")
+    plain = small_model("capsnet")
+    with torch.no_grad():
+        joined.head.correlation.weight.zero_()
+    plain.load_state_dict({**plain.state_dict(), **joined.state_dict()}, strict=False)
+    torch.testing.assert_close(joined(IMAGES).scores, plain(IMAGES).scores)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"routing": "em"},
+        {"routing": "em", "initial_routing": "gate"},
+        {"aggregation": "routing+correlation", "initial_routing": "couplings", "crf": "centred"},
+        {"aggregation": "routing+correlation", "initial_routing": "gate"},
+        {"normalize": "capsules", "initial_routing": "logits"},
+        {"crf": "centred", "crf_per_attribute": True},
+        {"crf": "centred", "crf_rank": 2},
+        {"aggregation": "correlation", "correlation_rank": 2},
+        {"share_votes": True},
+        {"reconstruction": True},
+        {"in_channels": 1},
+        {"image_size": (32, 48)},
+    ],
+    ids=str,
+)
+def test_other_settings_run_and_learn(overrides) -> None:
+    torch.manual_seed(0)
+    arguments = {"image_size": 32, "backbone": "small", "types": 3, **overrides}
+    model = create_model("capsnet", 5, **arguments)
+    images = torch.rand(2, model.config.in_channels, *model.config.image_size)
+    output = model(images)
+    loss = output.scores.sum()
+    if overrides.get("reconstruction"):
+        rebuilt = model.reconstruct(output.decisions, torch.ones(2, 5))
+        assert rebuilt.shape == images.shape
+        loss = loss + rebuilt.sum()
+    loss.backward()
+    # The low-rank pairwise starts as LoRA does: one factor at zero, so that the other gets its gradient a step later.
+    silent = {name for name, each in model.named_parameters() if not bool((each.grad != 0).any())}
+    assert silent <= {"head.crf.left"}
+
+
+def test_no_decoder_no_reconstruction() -> None:
+    model = small_model()
+    with pytest.raises(ValueError, match="reconstruction=True"):
+        model.reconstruct(model(IMAGES).decisions, torch.ones(2, 5))
+
+
+def test_bytes_and_floats_are_the_same_images() -> None:
+    model = small_model()
+    pixels = (IMAGES * 255).to(torch.uint8)
+    torch.testing.assert_close(model(pixels).scores, model(pixels / 255).scores)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.rand(2, 1, 32, 32), r"images: expected shape \[B, C=3, H=32, W=32\], got \[2, 1, 32, 32\]"),
+        (torch.rand(2, 3, 64, 64), r"H=32, W=32\], got \[2, 3, 64, 64\]"),
+        (torch.rand(3, 32, 32), r"expected shape \[B, C=3"),
+        (torch.zeros(2, 3, 32, 32, dtype=torch.int64), "floating-point tensor, got torch.int64"),
+        (torch.full((2, 3, 32, 32), float("nan")), "images: expected numbers, got NaN in 6144 of 6144"),
+        (torch.rand(0, 3, 32, 32), "at least one element"),
+        (None, "images: expected a torch.Tensor, got NoneType"),
+    ],
+)
+def test_wrong_images_are_refused(images, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        small_model()(images)
+
+
+def test_shared_votes_take_any_size() -> None:
+    """Without weights of its own for each grid position, one network takes every image size."""
+    model = small_model("capsnet-rw-crf", share_votes=True)
+    for height, width in ((32, 32), (64, 64), (40, 72)):
+        output = model(torch.rand(1, 3, height, width), return_intermediates=True)
+        assert output.scores.shape == (1, 5)
+        assert output.intermediates.capsules.shape[1] == 3 * (height // 8) * (width // 8)
+
+
+def test_too_many_weights_are_refused_with_advice() -> None:
+    with pytest.raises(ValueError, match=r"2,359 million weights .*grid is 24×24 with 32 types, K = 18432") as refusal:
+        create_model("capsnet", 1000, image_size=64, backbone="paper")
+    assert "share_votes=True" in str(refusal.value)
+    with pytest.raises(ValueError, match="correlation_rank=16"):
+        create_model("contextcaps", 80, image_size=64, backbone="small", max_weights=1000)
+    assert create_model("capsnet", 1000, image_size=64, backbone="paper", share_votes=True, start_length=None)
+
+
+def test_the_head_states_its_grid() -> None:
+    model = small_model()
+    assert model.grid == (4, 4)
+    assert "grid=4×4, K=48, J=5" in repr(model)
+
+
+def test_steps_add_up_to_the_network() -> None:
+    for name in list_models():
+        model = small_model(name, reconstruction=True)
+        assert sum(step.weights for step in model.steps()) == sum(each.numel() for each in model.parameters())
+
+
+def test_class_permutation_permutes_the_scores() -> None:
+    model = small_model()
+    order = torch.tensor([3, 0, 4, 1, 2])
+    before = model(IMAGES).scores
+    with torch.no_grad():
+        head = model.head
+        head.crf.weight.normal_(std=0.3)
+        before = model(IMAGES).scores
+        head.votes.weight.copy_(head.votes.weight[:, :, order])
+        head.crf.weight.copy_(head.crf.weight[order][:, order])
+        head.correlation.weight.copy_(head.correlation.weight[:, order])
+        head.bias.copy_(head.bias[order])
+    torch.testing.assert_close(model(IMAGES).scores, before[:, order], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["capsnet-rw", "contextcaps"])
+def test_exports_as_one_graph(name) -> None:
+    """No branch depends on the data, so that compilers and exporters see one graph."""
+    model = small_model(name)
+    exported = torch.export.export(model, (IMAGES,)).module()
+    torch.testing.assert_close(exported(IMAGES).scores, model(IMAGES).scores)
+
+
+@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_stays_finite(name, dtype) -> None:
+    model = small_model(name)
+    with torch.autocast("cpu", dtype):
+        scores = model(IMAGES).scores
+    scores.float().sum().backward()
+    assert scores.isfinite().all()
+    assert all(each.grad.isfinite().all() for each in model.parameters())
+    if not name.endswith("-literal"):  # a literal start magnifies rounding
+        torch.testing.assert_close(scores.float(), model(IMAGES).scores, rtol=0.1, atol=0.02)

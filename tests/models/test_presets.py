@@ -1,0 +1,152 @@
+"""Every registered model is built, run forward and backward, saved and loaded: a new one too, once registered."""
+
+import pytest
+import torch
+
+from contextcaps.models import CapsuleNetwork, create_model, list_models, register_model
+from contextcaps.models.presets import PRESETS
+from contextcaps.training import margin_loss
+
+LITERAL = [name for name in list_models() if name.endswith("-literal")]
+SANE = [name for name in list_models() if not name.endswith("-literal")]
+
+
+def small_model(name: str, num_classes: int = 6, **overrides: object) -> CapsuleNetwork:
+    torch.manual_seed(0)
+    return create_model(name, num_classes, image_size=32, backbone="small", **{"types": 3, **overrides})
+
+
+def noise(*shape: int) -> torch.Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(1))
+
+
+def test_the_paper_s_rows_are_registered() -> None:
+    assert list_models()[:4] == ["capsnet", "capsnet-rw", "capsnet-rw-crf", "contextcaps"]
+    assert set(LITERAL) == {"capsnet-rw-literal", "capsnet-rw-crf-literal", "contextcaps-literal"}
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_forward_backward_save_and_load(name, tmp_path) -> None:
+    model = small_model(name, class_names=tuple("abcdef"))
+    images = noise(3, 3, 32, 32)
+    output = model(images)
+    assert output.scores.shape == (3, 6)
+    assert output.decisions.shape == (3, 6, 16)
+    assert output.intermediates is None
+    assert bool(((output.scores >= 0) & (output.scores <= 1)).all())
+    torch.testing.assert_close(output.scores, output.decisions.norm(dim=-1))
+
+    margin_loss(output.scores, noise(3, 6) < 0.5).backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+
+    model.save_pretrained(tmp_path)
+    loaded = CapsuleNetwork.from_pretrained(tmp_path)
+    assert not loaded.training
+    assert loaded.config == model.config
+    assert loaded.config.class_names == tuple("abcdef")
+    torch.testing.assert_close(loaded(images).scores, model.eval()(images).scores, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("image_size", [32, 64, 128])
+@pytest.mark.parametrize("num_classes", [3, 80, 150])
+def test_builds_at_every_size(name, image_size, num_classes) -> None:
+    model = create_model(name, num_classes, image_size)
+    assert max(model.grid) <= 8
+    with torch.inference_mode():
+        assert model(noise(1, 3, image_size, image_size)).scores.shape == (1, num_classes)
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_builds_for_a_thousand_classes(name) -> None:
+    model = create_model(name, 1000, image_size=32, backbone="small")
+    with torch.inference_mode():
+        assert model(noise(1, 3, 32, 32)).scores.shape == (1, 1000)
+
+
+@pytest.mark.parametrize("image_size", [64, 128])
+def test_builds_for_a_thousand_classes_on_large_images(image_size) -> None:
+    with torch.inference_mode():
+        assert (
+            create_model("contextcaps", 1000, image_size)(noise(1, 3, image_size, image_size)).scores.isfinite().all()
+        )
+
+
+@pytest.mark.parametrize("name", SANE)
+@pytest.mark.parametrize(
+    ("num_classes", "backbone", "image_size"),
+    [
+        (2, "paper", 28),
+        (10, "small", 64),
+        (80, "paper", 28),
+        (80, "small", 64),
+        (150, "paper", 28),
+        (1000, "small", 32),
+    ],
+)
+def test_starts_alive(name, num_classes, backbone, image_size) -> None:
+    """Mean decision length at the start lies between 0.05 and 0.5, and every parameter gets a gradient."""
+    torch.manual_seed(2)
+    model = create_model(name, num_classes, image_size, backbone)
+    output = model(noise(2, 3, image_size, image_size))
+    assert 0.05 < float(output.scores.detach().mean()) < 0.5
+    margin_loss(output.scores, noise(2, num_classes) < 0.3).backward()
+    still = [name for name, parameter in model.named_parameters() if not bool((parameter.grad != 0).any())]
+    assert still == []
+
+
+def test_dead_start_is_impossible_at_a_thousand_classes() -> None:
+    """With the plain start of Sabour's code a thousand classes begin dead; with ours none does."""
+    images = noise(2, 3, 32, 32)
+    torch.manual_seed(3)
+    plain = create_model("capsnet", 1000, 32, "small", start_length=None)(images).scores.detach()
+    ours = create_model("capsnet", 1000, 32, "small")(images).scores.detach()
+    assert float(plain.max()) < 0.001
+    assert float(ours.min()) > 0.001
+
+
+@pytest.mark.parametrize("name", ["capsnet-rw-literal", "capsnet-rw-crf-literal"])
+def test_literal_initial_weights_are_a_no_op(name) -> None:
+    """RW to the letter: whatever the kernel, the scores are those without it."""
+    model = small_model(name).eval()
+    images = noise(2, 3, 32, 32)
+    before = model(images).scores
+    with torch.no_grad():
+        model.head.initial.kernel.mul_(-7)
+    torch.testing.assert_close(model(images).scores, before, rtol=1e-4, atol=1e-6)
+
+
+def test_context_starts_as_the_network_without_it() -> None:
+    """The CRF starts as the identity: with the same seed, `capsnet-rw-crf` gives the scores of `capsnet-rw`."""
+    images = noise(2, 3, 32, 32)
+    torch.testing.assert_close(small_model("capsnet-rw-crf")(images).scores, small_model("capsnet-rw")(images).scores)
+
+
+def test_same_seed_same_weights_and_the_generator_is_left_alone() -> None:
+    first, second = small_model("contextcaps"), small_model("contextcaps")
+    assert all(map(torch.equal, first.state_dict().values(), second.state_dict().values()))
+    torch.manual_seed(0)
+    create_model("capsnet", 6, 32, "small", types=3, start_length=None)
+    without = torch.rand(3)
+    torch.manual_seed(0)
+    create_model("capsnet", 6, 32, "small", types=3)
+    assert torch.equal(torch.rand(3), without)
+
+
+def test_unknown_model_and_field_are_named() -> None:
+    with pytest.raises(ValueError, match="no 'contextcap'; did you mean 'contextcaps'"):
+        create_model("contextcap", 3)
+    with pytest.raises(ValueError, match=r"routing_iteration: no such field.*did you mean 'routing_iterations'"):
+        create_model("capsnet", 3, routing_iteration=1)
+
+
+def test_register_a_preset_of_one_s_own() -> None:
+    register_model("one-iteration", "no agreement", routing_iterations=1)
+    try:
+        assert small_model("one-iteration").config.routing_iterations == 1
+        with pytest.raises(ValueError, match="exists already"):
+            register_model("one-iteration", "again")
+        with pytest.raises(ValueError, match="routing: expected one of"):
+            register_model("wrong", "no such routing", routing="random")
+    finally:
+        del PRESETS["one-iteration"]

@@ -1,0 +1,84 @@
+"""Saved models: what is written, and clear errors for what cannot be read."""
+
+import json
+import pickle
+
+import pytest
+import safetensors.torch
+import torch
+
+from contextcaps.models import CapsuleNetwork, ModelFileError, create_model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    torch.manual_seed(0)
+    model = create_model("contextcaps", 3, 32, "small", types=2, class_names=("bed", "lamp", "sea"))
+    model.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_what_is_written(folder) -> None:
+    """Weights as safetensors, configuration and class names as JSON, a model card; no pickle, nothing left over."""
+    assert {path.name for path in folder.iterdir()} == {"README.md", "config.json", "model.safetensors"}
+    document = json.loads((folder / "config.json").read_text())
+    assert document["format"] == "contextcaps-1"
+    assert document["class_names"] == ["bed", "lamp", "sea"]
+    assert document["aggregation"] == "correlation"
+    with pytest.raises(pickle.UnpicklingError), (folder / "model.safetensors").open("rb") as stored:
+        pickle.load(stored)
+
+
+def test_saving_again_replaces(folder) -> None:
+    model = CapsuleNetwork.from_pretrained(folder)
+    with torch.no_grad():
+        model.head.bias.fill_(0.25)
+    model.save_pretrained(folder)
+    assert float(CapsuleNetwork.from_pretrained(folder).head.bias.detach().mean()) == 0.25
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_truncated_files(folder, name, share) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(ModelFileError, match=rf"{name}: cut off"):
+        CapsuleNetwork.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_missing_files(folder, name) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ModelFileError, match=rf"{name}: no such file"):
+        CapsuleNetwork.from_pretrained(folder)
+
+
+def test_foreign_files(folder) -> None:
+    config = (folder / "config.json").read_text()
+    (folder / "config.json").write_text('{"architectures": ["BertModel"], "hidden_size": 768}')
+    with pytest.raises(ModelFileError, match="not a configuration of contextcaps"):
+        CapsuleNetwork.from_pretrained(folder)
+    (folder / "config.json").write_text(config.replace('"routing": "dynamic"', '"routing": "random"'))
+    with pytest.raises(ModelFileError, match=r"config\.json: routing: expected one of"):
+        CapsuleNetwork.from_pretrained(folder)
+    (folder / "config.json").write_text(config)
+    safetensors.torch.save_file({"bert.weight": torch.zeros(2)}, folder / "model.safetensors")
+    with pytest.raises(ModelFileError, match=r"do not fit .*bert\.weight is not known"):
+        CapsuleNetwork.from_pretrained(folder)
+    torch.save({"weight": torch.zeros(2)}, folder / "model.safetensors")
+    with pytest.raises(ModelFileError, match=r"model\.safetensors: cut off or no safetensors file"):
+        CapsuleNetwork.from_pretrained(folder)
+
+
+def test_weights_of_another_size(folder) -> None:
+    config = (folder / "config.json").read_text().replace('"decision_attributes": 16', '"decision_attributes": 8')
+    (folder / "config.json").write_text(config)
+    with pytest.raises(ModelFileError, match=r"has shape \[.*\], expected \[.*and \d+ more|has shape"):
+        CapsuleNetwork.from_pretrained(folder)
+
+
+def test_no_such_folder(tmp_path) -> None:
+    with pytest.raises(ModelFileError, match="no such folder"):
+        CapsuleNetwork.from_pretrained(tmp_path / "nowhere")
+    with pytest.raises(ModelFileError, match="no such folder"):
+        CapsuleNetwork.from_pretrained("./nowhere/at-all")

@@ -1,0 +1,31 @@
+"""What the documents show is true: README's code runs, the picture is what its script draws, links lead somewhere."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
+def test_readme_examples_run(block, capsys) -> None:
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("torch.Size")
+
+
+def test_the_architecture_picture_is_what_its_script_draws() -> None:
+    script = ROOT / "docs/figures/architecture.py"
+    spec = importlib.util.spec_from_file_location("architecture", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert script.with_suffix(".svg").read_text(encoding="utf-8") == module.build()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://")):
+            assert (document.parent / target).exists(), target

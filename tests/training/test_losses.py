@@ -1,0 +1,230 @@
+"""Losses: the reference, values by hand, the edges of the scores, and how classes and images are summed."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from contract import DTYPES, assert_refused
+from hypothesis import given
+from hypothesis import strategies as st
+from operands import Sizes, assert_equals_reference, by_reference, draw_probabilities, seeds, sizes_up_to
+from torch import Tensor
+
+import reference
+from contextcaps.training.losses import LOSSES, asymmetric_loss, length_cross_entropy, margin_loss, spread_loss
+
+Loss = Callable[..., Tensor]
+
+SIZES = {"B": 3, "J": 5}
+REFERENCES = {
+    "margin": reference.margin_loss,
+    "bce": reference.length_cross_entropy,
+    "asl": reference.asymmetric_loss,
+    "spread": reference.spread_loss,
+}
+every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+
+
+def draw_targets(sizes: Sizes, seed: int) -> Tensor:
+    return draw_probabilities("B J", sizes, seed) < 0.4
+
+
+def fixed_scores_and_targets() -> tuple[Tensor, Tensor]:
+    """Scores away from the kinks of all losses, with both present and absent classes in each image."""
+    scores = torch.tensor([[0.95, 0.32, 0.21, 0.64, 0.5], [0.15, 0.85, 0.03, 0.4, 0.27]], dtype=torch.float64)
+    targets = torch.tensor([[1, 0, 1, 0, 0], [0, 1, 0, 1, 0]])
+    return scores, targets
+
+
+def test_losses_have_the_names_that_configurations_use() -> None:
+    expected = {
+        "margin": margin_loss,
+        "bce": length_cross_entropy,
+        "asl": asymmetric_loss,
+        "spread": spread_loss,
+    }
+    assert expected == LOSSES
+
+
+@given(sizes=sizes_up_to(B=4, J=6), seed=seeds, edge=st.booleans())
+@pytest.mark.parametrize("name", LOSSES)
+def test_loss_equals_reference(sizes: Sizes, seed: int, edge: bool, name: str) -> None:
+    scores, targets = draw_probabilities("B J", sizes, seed), draw_targets(sizes, seed + 1)
+    if edge:
+        scores = scores.round()  # exactly 0 and 1
+    assert_equals_reference(LOSSES[name](scores, targets), by_reference(REFERENCES[name], scores, targets))
+
+
+@given(sizes=sizes_up_to(B=3, J=4), seed=seeds, first=st.floats(0.01, 0.9), second=st.floats(0.01, 0.9))
+def test_loss_with_other_settings_equals_reference(sizes: Sizes, seed: int, first: float, second: float) -> None:
+    scores, targets = draw_probabilities("B J", sizes, seed), draw_targets(sizes, seed + 1)
+    settings = {
+        "margin": {"positive": first, "negative": second, "down_weight": first + second},
+        "bce": {"eps": first / 10},
+        "asl": {"gamma_negative": 5 * first, "gamma_positive": 5 * second, "clip": first / 2, "eps": 1e-4},
+        "spread": {"margin": first},
+    }
+    for name, chosen in settings.items():
+        fast = LOSSES[name](scores, targets, **chosen)
+        assert_equals_reference(fast, by_reference(REFERENCES[name], scores, targets, **chosen))
+
+
+@pytest.mark.parametrize(
+    ("loss", "scores", "targets", "expected"),
+    [
+        (margin_loss, [0.4], [1], 0.25),  # (0.9 - 0.4)²
+        (margin_loss, [0.6], [0], 0.125),  # 0.5 · (0.6 - 0.1)²
+        (margin_loss, [0.95, 0.05], [1, 0], 0.0),  # beyond both margins
+        (margin_loss, [0.0, 0.0], [1, 0], 0.81),  # the frozen start: 0.9² for each positive
+        (length_cross_entropy, [0.5, 0.5], [1, 0], 2 * math.log(2)),
+        (length_cross_entropy, [0.25], [0], -math.log(0.75)),
+        (asymmetric_loss, [0.8], [1], -0.2 * math.log(0.8)),  # (1 - p)¹ log p
+        (asymmetric_loss, [0.3], [0], -(0.25**4) * math.log(0.75)),  # p_m = 0.3 - 0.05
+        (asymmetric_loss, [0.05], [0], 0.0),  # an easy negative costs nothing
+        (spread_loss, [0.5, 0.4, 0.1], [1, 0, 0], 0.01),  # (0.2 - 0.1)², and a gap of 0.4
+        (spread_loss, [0.5, 0.5, 0.5], [1, 1, 0], 0.08),  # two pairs of gap 0
+        (spread_loss, [0.5, 0.6], [1, 1], 0.0),  # no absent class, no pair
+    ],
+)
+def test_loss_by_hand(loss: Loss, scores: list[float], targets: list[int], expected: float) -> None:
+    value = loss(torch.tensor([scores], dtype=torch.float64), torch.tensor([targets]))
+    assert value.item() == pytest.approx(expected, rel=1e-9, abs=1e-15)
+
+
+@every_loss
+def test_targets_may_be_of_any_type(loss: Loss) -> None:
+    """Bool, whole numbers and floats mean the same."""
+    scores, targets = fixed_scores_and_targets()
+    expected = loss(scores, targets.double())
+    assert expected > 0
+    for dtype in (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32):
+        assert loss(scores, targets.to(dtype)).equal(expected), dtype
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16, torch.float16], ids=str)
+def test_scores_of_exactly_zero_and_one_are_finite(
+    loss: Loss, dtype: torch.dtype, autocast: torch.dtype | None
+) -> None:
+    """Value and gradient, for present and absent classes, with and without autocast."""
+    scores = torch.tensor([[0.0, 0.0, 1.0, 1.0, 0.5]], dtype=dtype, requires_grad=True)
+    targets = torch.tensor([[1, 0, 1, 0, 1]])
+    with torch.autocast("cpu", autocast or torch.bfloat16, enabled=autocast is not None):
+        value = loss(scores, targets)
+    value.backward()
+    assert value.isfinite()
+    assert value > 0
+    assert value.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert scores.grad.dtype == dtype
+    assert scores.grad.isfinite().all()
+    assert scores.grad.any()
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0, 4.0])
+def test_asymmetric_loss_is_finite_for_any_exponent(gamma: float) -> None:
+    """Also between 0 and 1, where the slope of a power is infinite at zero."""
+    scores = torch.tensor([[0.0, 0.0, 1.0, 1.0, 0.03, 0.05]], requires_grad=True)
+    value = asymmetric_loss(scores, torch.tensor([[1, 0, 1, 0, 0, 0]]), gamma_negative=gamma, gamma_positive=gamma)
+    value.backward()
+    assert value.isfinite()
+    assert scores.grad.isfinite().all()
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_scores_lose_nothing_in_the_loss(loss: Loss, dtype: torch.dtype) -> None:
+    """The loss is computed in float32, whatever the scores come in, also where a half-precision sum would drift."""
+    sizes = {"B": 4, "J": 1000}
+    scores, targets = draw_probabilities("B J", sizes, 1, dtype), draw_probabilities("B J", sizes, 2) < 0.01
+    with torch.autocast("cpu", dtype):
+        value = loss(scores, targets)
+    # log(1 - p) at p = 1 - 1e-6 has a thousandth of float32's digits left.
+    assert value.item() == pytest.approx(loss(scores.double(), targets).item(), rel=1e-4)
+
+
+@every_loss
+@pytest.mark.parametrize("present", [False, True])
+def test_images_with_no_or_all_classes_present_are_finite(loss: Loss, present: bool) -> None:
+    scores = draw_probabilities("B J", SIZES, 1).requires_grad_()
+    value = loss(scores, torch.full((3, 5), present))
+    value.backward()
+    assert value.isfinite()
+    assert scores.grad.isfinite().all()
+
+
+@every_loss
+def test_doubling_the_batch_leaves_the_loss(loss: Loss) -> None:
+    """The mean over images."""
+    scores, targets = fixed_scores_and_targets()
+    doubled = loss(torch.cat([scores, scores]), torch.cat([targets, targets]))
+    torch.testing.assert_close(doubled, loss(scores, targets))
+
+
+@pytest.mark.parametrize(("name", "factor"), [("margin", 2), ("bce", 2), ("asl", 2), ("spread", 4)])
+def test_doubling_the_classes_doubles_the_loss(name: str, factor: int) -> None:
+    """The sum over classes; the spread loss sums over pairs of classes, of which there are four times as many."""
+    scores, targets = fixed_scores_and_targets()
+    doubled = LOSSES[name](torch.cat([scores, scores], dim=1), torch.cat([targets, targets], dim=1))
+    torch.testing.assert_close(doubled, factor * LOSSES[name](scores, targets))
+
+
+@every_loss
+def test_loss_is_the_mean_of_each_image_alone(loss: Loss) -> None:
+    scores, targets = fixed_scores_and_targets()
+    alone = [loss(scores[image : image + 1], targets[image : image + 1]) for image in range(2)]
+    torch.testing.assert_close(loss(scores, targets), sum(alone) / 2)
+
+
+@every_loss
+def test_permuting_classes_leaves_the_loss(loss: Loss) -> None:
+    scores, targets = fixed_scores_and_targets()
+    order = [3, 0, 4, 2, 1]
+    torch.testing.assert_close(loss(scores[:, order], targets[:, order]), loss(scores, targets))
+
+
+@every_loss
+def test_gradients_equal_finite_differences(loss: Loss) -> None:
+    scores, targets = fixed_scores_and_targets()
+    assert torch.autograd.gradcheck(lambda given_scores: loss(given_scores, targets), scores.requires_grad_())
+
+
+@every_loss
+def test_loss_falls_towards_the_targets(loss: Loss) -> None:
+    """Right scores cost less than undecided ones, and those less than wrong ones."""
+    targets = torch.tensor([[1.0, 0.0, 1.0, 0.0]])
+    right, undecided, wrong = (loss(0.5 + scale * (targets - 0.5), targets) for scale in (0.8, 0.0, -0.8))
+    assert right < undecided < wrong
+
+
+@every_loss
+@pytest.mark.parametrize(
+    ("scores", "targets", "name", "actual"),
+    [
+        (torch.zeros(3), torch.zeros(3), "scores", "[3]"),
+        (torch.zeros(2, 3, 1), torch.zeros(2, 3, 1), "scores", "[2, 3, 1]"),
+        (torch.zeros(2, 3), torch.zeros(2, 4), "targets", "[2, 4]"),
+        (torch.zeros(2, 3), torch.zeros(1, 3), "targets", "[1, 3]"),
+        (torch.zeros(2, 3), torch.zeros(2), "targets", "[2]"),
+        (torch.zeros(2, 3), [[0, 1, 0], [1, 0, 0]], "targets", "list"),
+        (torch.zeros(0, 3), torch.zeros(0, 3), "scores", "[0, 3]"),
+        (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3), "scores", "int64"),
+        (torch.full((2, 3), float("nan")), torch.zeros(2, 3), "scores", "NaN in 6 of 6"),
+        (torch.zeros(2, 3), torch.full((2, 3), float("nan")), "targets", "NaN in 6 of 6"),
+    ],
+    ids=[
+        "scores one dimension",
+        "scores three dimensions",
+        "other classes",
+        "other batch",
+        "class indices",
+        "targets in a list",
+        "no image",
+        "whole numbers",
+        "scores NaN",
+        "targets NaN",
+    ],
+)
+def test_wrong_input_is_refused(loss: Loss, scores: Tensor, targets: object, name: str, actual: str) -> None:
+    assert_refused(lambda: loss(scores, targets), name, actual)
