@@ -16,7 +16,7 @@ DESCRIPTION = """Left to right: image, backbone, primary capsules [B, K, A], vot
 CRF over the classes within one capsule, aggregation by dynamic routing and/or by CORR with Cholesky correlation
 weights, decision capsules [B, J, I], and their lengths as scores: bed, lamp and window are tags, car and sea are not.
 Two branches leave the primary capsules: RW gives routing its initial weights; a low-level map gives CORR its alpha.
-Below, the models: capsnet is routing; capsnet-rw adds RW; capsnet-rw-crf adds CRF; contextcaps adds CORR."""
+Below, the models: capsnet is routing; capsnet-rw adds RW; capsnet-rw-crf adds CRF; contextcaps puts CORR in its place."""
 LETTERS = "B images, J classes", "K = N·N·D primary capsules of A attributes", "J decision capsules of I attributes"
 
 FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
@@ -307,15 +307,28 @@ def draw_low_level_map(fork: float, join: float, correlation: Box) -> str:
 
 
 def draw_legend() -> str:
-    """Which of the paper's models uses which modules: each adds one to the model before."""
-    modules, gap = [("routing", FLOW), ("RW", RW), ("CRF", CRF), ("CORR", CORR)], 14
+    """Which of the paper's models uses which modules."""
+    routing, initial, field, correlation = ("routing", FLOW), ("RW", RW), ("CRF", CRF), ("CORR", CORR)
+    models = {
+        "capsnet": [routing],
+        "capsnet-rw": [routing, initial],
+        "capsnet-rw-crf": [routing, initial, field],
+        "contextcaps": [initial, field, correlation],
+    }
+    gap = 14
     width = (WIDTH - 2 * MARGIN - 3 * gap) / 4
-    marks = text(MARGIN, LEGEND - 14, "The paper’s models, each with one part more", "note", anchor="start")
-    for index, preset in enumerate(("capsnet", "capsnet-rw", "capsnet-rw-crf", "contextcaps")):
+    marks = text(
+        MARGIN,
+        LEGEND - 14,
+        "The paper’s models, each with one part more; in contextcaps CORR takes the place of routing",
+        "note",
+        anchor="start",
+    )
+    for index, (preset, modules) in enumerate(models.items()):
         card = Box(MARGIN + index * (width + gap), LEGEND, width, 74)
         x = card.x + 16
         marks += rectangle(card, WHITE, LINE, 10) + text(x, card.y + 27, preset, "heading", anchor="start")
-        for position, (name, colour) in enumerate(modules[: index + 1]):
+        for position, (name, colour) in enumerate(modules):
             marks += text(x - 8, card.y + 55.5, "+", "note") if position else ""
             marks += badge(x, card.y + 51, name, colour)
             x += badge_width(name) + 16
