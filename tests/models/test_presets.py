@@ -64,6 +64,14 @@ def test_builds_for_a_thousand_classes(name) -> None:
         assert model(noise(1, 3, 32, 32)).scores.shape == (1, 1000)
 
 
+@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("image_size", [32, 64, 128])
+def test_a_thousand_classes_fit_at_every_size(name, image_size) -> None:
+    """Built without memory, to see that no size is refused."""
+    with torch.device("meta"):
+        assert create_model(name, 1000, image_size).head.votes.weight.is_meta
+
+
 @pytest.mark.parametrize("image_size", [64, 128])
 def test_builds_for_a_thousand_classes_on_large_images(image_size) -> None:
     with torch.inference_mode():

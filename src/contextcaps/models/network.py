@@ -73,8 +73,9 @@ class CapsuleNetwork(
         if config.reconstruction:
             image_shape = (config.in_channels, *config.image_size)
             self.decoder = ReconstructionDecoder(config.num_classes, config.decision_attributes, image_shape)
-        if start and config.start_length is not None and config.routing != "em":
-            self.head.start_alive(features, config.start_length)
+        start_length = config.start_length if start and config.routing != "em" else None
+        if start_length is not None and not features.is_meta:  # without numbers there is nothing to measure
+            self.head.start_alive(features, start_length)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -106,11 +107,13 @@ class CapsuleNetwork(
         They serve to find the grid, and to measure how long the decision capsules start out.
         """
         kept = {name: buffer.clone() for name, buffer in self.backbone.named_buffers()}
-        generator = torch.Generator().manual_seed(0)
-        fine = torch.rand(1, self.config.in_channels, *self.config.image_size, generator=generator)  # [1, C, H, W]
-        coarse = torch.rand(1, self.config.in_channels, 4, 4, generator=generator)  # [1, C, 4, 4]
+        generator = torch.Generator("cpu").manual_seed(0)
+        fine = torch.empty(1, self.config.in_channels, *self.config.image_size, device="cpu")  # [1, C, H, W]
+        coarse = torch.empty(1, self.config.in_channels, 4, 4, device="cpu")  # [1, C, 4, 4]
+        fine.uniform_(generator=generator)
+        coarse.uniform_(generator=generator)
         coarse = nn.functional.interpolate(coarse, size=self.config.image_size, mode="bilinear")  # [1, C, H, W]
-        pixels = torch.cat([coarse, fine])  # [2, C, H, W]
+        pixels = torch.cat([coarse, fine]).to(self.pixel_mean.device)  # [2, C, H, W]
         try:
             with torch.random.fork_rng(devices=[]):
                 features = self.backbone((pixels - self.pixel_mean) / self.pixel_std)
