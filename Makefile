@@ -22,6 +22,7 @@ format: .venv/.ready
 
 figures: .venv/.ready
 	$(BIN)/python docs/figures/architecture.py
+	$(BIN)/python docs/figures/scenes.py
 
 clean:
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

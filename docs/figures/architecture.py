@@ -16,7 +16,7 @@ DESCRIPTION = """Left to right: image, backbone, primary capsules [B, K, A], vot
 CRF over the classes within one capsule, aggregation by dynamic routing and/or by CORR with Cholesky correlation
 weights, decision capsules [B, J, I], and their lengths as scores: bed, lamp and window are tags, car and sea are not.
 Two branches leave the primary capsules: RW gives routing its initial weights; a low-level map gives CORR its alpha.
-Below, the models: capsnet is routing; capsnet-rw adds RW; capsnet-rw-crf adds CRF; contextcaps puts CORR in its place."""
+Below, the models: capsnet is routing; capsnet-rw adds RW; capsnet-rw-crf adds CRF; contextcaps has CORR instead."""
 LETTERS = "B images, J classes", "K = N·N·D primary capsules of A attributes", "J decision capsules of I attributes"
 
 FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"

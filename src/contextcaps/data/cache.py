@@ -1,0 +1,132 @@
+"""The cache folder: the only place that data code writes to. Entries appear whole or not at all.
+
+An entry is a folder. It is filled under a temporary name beside its final one and renamed when everything is on the
+disk, so that a process that is killed leaves the old state or nothing. One process at a time fills an entry: it holds
+the lock file of the entry's name, and the others wait. The system gives a dead process's lock back, hence temporary
+folders of a name whose lock is free are left-overs, and are removed. Where a file system has no locks, processes may
+fill the same entry at once, each under a name of its own; the first to finish wins.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["cache_folder", "discard", "entry_lock", "publish", "remove_stale", "temporary_folder"]
+
+_STALE_WITHOUT_LOCKS = (
+    24 * 3600.0
+)  # seconds after which a temporary folder has no living owner, where locks cannot tell
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.tmp")
+
+
+def cache_folder(cache_dir: Path | str | None = None) -> Path:
+    """The folder asked for, or $CONTEXTCAPS_CACHE, or contextcaps in the user's cache ($XDG_CACHE_HOME, ~/.cache)."""
+    if cache_dir is not None:
+        return Path(cache_dir).expanduser()
+    if os.environ.get("CONTEXTCAPS_CACHE"):
+        return Path(os.environ["CONTEXTCAPS_CACHE"]).expanduser()
+    user = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says to ignore a relative path.
+    return (Path(user) if os.path.isabs(user) else Path.home() / ".cache") / "contextcaps"
+
+
+@contextlib.contextmanager
+def entry_lock(folder: Path, name: str, on_wait: Callable[[], None] | None = None) -> Iterator[bool]:
+    """Hold the lock of an entry; gives False, without a lock, where there are none.
+
+    Args:
+        folder: the cache folder.
+        name: the entry's.
+        on_wait: called once before waiting for another process. None: do not wait, raise BlockingIOError.
+    """
+    if fcntl is None:
+        yield False
+        return
+    with open(folder / f".{name}.lock", "a") as file:  # never removed: another process may be waiting for it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if on_wait is None:
+                raise
+            on_wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:  # some network file systems
+            yield False
+            return
+        yield True
+
+
+def temporary_folder(folder: Path, name: str) -> Path:
+    """A new empty folder for filling an entry."""
+    temporary = folder / f".{name}.{secrets.token_hex(8)}.tmp"
+    temporary.mkdir()
+    return temporary
+
+
+def publish(temporary: Path, final: Path) -> None:
+    """Give a filled folder its final name once its content is on the disk; if another was quicker, keep that one."""
+    for path in sorted(temporary.iterdir()):
+        _synchronise(path)
+    _synchronise(temporary)
+    try:
+        os.rename(temporary, final)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) and not final.exists():
+            raise
+        shutil.rmtree(temporary, ignore_errors=True)
+    _synchronise(final.parent)
+
+
+def discard(final: Path) -> None:
+    """Remove an entry: first by its name, at once, then its files."""
+    doomed = final.parent / f".{final.name}.{secrets.token_hex(8)}.tmp"
+    try:
+        os.rename(final, doomed)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def remove_stale(folder: Path, own: str, locked: bool) -> None:
+    """Remove what killed processes left behind.
+
+    Args:
+        folder: the cache folder.
+        own: name of the entry that this process is filling.
+        locked: whether it holds that entry's lock.
+    """
+    for path in folder.glob(".*.tmp"):
+        match = _TEMPORARY.fullmatch(path.name)
+        if match is None:
+            continue
+        if locked and match["name"] == own:
+            shutil.rmtree(path, ignore_errors=True)
+            continue
+        with (
+            contextlib.suppress(OSError),
+            entry_lock(folder, match["name"]) as free,
+        ):  # BlockingIOError: it has an owner
+            if free or time.time() - path.stat().st_mtime > _STALE_WITHOUT_LOCKS:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _synchronise(path: Path) -> None:
+    """Wait until a file or a folder's list of names is on the disk."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows does not open folders
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

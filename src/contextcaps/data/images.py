@@ -1,0 +1,229 @@
+"""Image files to pixels: the one place where images are decoded and resized.
+
+Two ways that agree. The fast one (the default) lets libjpeg decode at a half, quarter or eighth of the size where that
+leaves at least twice the target's height and width (`Image.draft`), and resizes with torch's antialiased kernel for
+bytes; the plain one decodes at full size and resizes with Pillow. Both use the same triangle filter. They agree to
+1 of 255 levels where JPEG's scaling has no part (other formats, or targets above half the image's size); where it has,
+a photograph's pixels differ by at most `MEAN_TOLERANCE` levels on average and `MAX_TOLERANCE` at worst: JPEG's own
+filter is a little sharper.
+
+What comes out is always [H, W, 3] bytes in RGB, upright:
+- EXIF's orientation is applied (all eight).
+- Transparent pixels are laid on white, whether from an alpha channel, a palette or a transparent colour.
+- Grey, 1-bit and palette images become RGB; CMYK is converted without a colour profile, JPEG's inverted (Adobe) kind
+  included; 16 bits are scaled to 8, not clipped.
+- An animation gives its first frame.
+- A truncated or damaged file is refused, never filled with grey; so is one of more than `MAX_PIXELS`, by its header
+  alone. Pillow's global settings are left as they are. All functions may be called from several threads.
+"""
+
+import functools
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
+from torch.nn.functional import interpolate
+
+from contextcaps.data.problems import DataError
+
+__all__ = ["MAX_PIXELS", "MAX_TOLERANCE", "MEAN_TOLERANCE", "BadImage", "decode", "image_size", "resize_mask"]
+
+MAX_PIXELS = 89_478_485
+"""Largest height × width that is decoded: Pillow's own limit (a quarter of a GiB of RGB pixels)."""
+
+MEAN_TOLERANCE = 3.0
+"""Bound on a photograph's mean difference between the fast and the plain way, of 255 levels, after JPEG scaling."""
+MAX_TOLERANCE = 40
+"""Bound on a photograph's largest difference between the fast and the plain way, of 255 levels, after JPEG scaling."""
+
+_WANTED_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+# Pillow knows many more, some of which start other programs (EPS runs Ghostscript): not for files from anywhere.
+
+_SIGNATURES = (
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"\x89PNG", "PNG"),
+    (b"GIF8", "GIF"),
+    (b"BM", "BMP"),
+    (b"II*\0", "TIFF"),
+    (b"MM\0*", "TIFF"),
+)
+_HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
+
+
+class BadImage(DataError):
+    """An image that cannot be used; the message says why, without naming the file."""
+
+
+def decode(
+    image: bytes | Path | np.ndarray, size: tuple[int, int] | int | None = None, fast: bool = True
+) -> np.ndarray:
+    """Pixels of an image, [H, W, 3], uint8, RGB, upright.
+
+    Args:
+        image: an encoded file's bytes, its path, or pixels [H, W, 3] as bytes (which are only resized).
+        size: (height, width), or one number for both; the image is squashed to it, its aspect ratio is not kept.
+            None: as it is.
+        fast: scaled JPEG decoding and torch's resize; False: plain Pillow throughout.
+
+    Raises:
+        BadImage: the image cannot be read; the message says why.
+    """
+    height_width = _checked_size(size)
+    if isinstance(image, np.ndarray):
+        return _resize(_checked_pixels(image), height_width, fast)
+    with _opened(image) as opened:
+        orientation = _orientation(opened)
+        if height_width is not None and orientation >= 5:  # stored lying down: resize it so, then turn
+            height_width = (height_width[1], height_width[0])
+        if fast and height_width is not None:
+            opened.draft(None, (2 * height_width[1], 2 * height_width[0]))
+        pixels = _resize(_rgb(opened), height_width, fast)
+    return np.ascontiguousarray(_turn(pixels, orientation))
+
+
+def image_size(image: bytes | Path | np.ndarray) -> tuple[int, int]:
+    """(height, width) that `decode` would give, from the file's header alone."""
+    if isinstance(image, np.ndarray):
+        height, width, _ = _checked_pixels(image).shape
+        return height, width
+    with _opened(image) as opened:
+        (width, height), orientation = opened.size, _orientation(opened)
+        if isinstance(opened, TiffImageFile):  # as stored: Pillow 12 has turned its size already, Pillow 10 not
+            width, height = opened.tag_v2[256], opened.tag_v2[257]
+            orientation = opened.tag_v2.get(ExifTags.Base.Orientation, 1)
+        return (width, height) if orientation in (5, 6, 7, 8) else (height, width)
+
+
+def resize_mask(mask: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """A mask [H, W] at (height, width), each pixel the value at its nearest place: values are never mixed."""
+    rows = (np.arange(size[0]) * 2 + 1) * mask.shape[0] // (2 * size[0])
+    columns = (np.arange(size[1]) * 2 + 1) * mask.shape[1] // (2 * size[1])
+    return mask[rows[:, None], columns[None, :]]
+
+
+def _checked_size(size: tuple[int, int] | int | None) -> tuple[int, int] | None:
+    if size is None:
+        return None
+    height, width = (size, size) if isinstance(size, int) else size
+    if height < 1 or width < 1:
+        raise ValueError(f"size: expected (height, width) of at least 1 pixel, got {(height, width)}")
+    return height, width
+
+
+def _checked_pixels(pixels: np.ndarray) -> np.ndarray:
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
+        raise BadImage(f"expected pixels [H, W, 3] of uint8, got {list(pixels.shape)} of {pixels.dtype}")
+    return pixels
+
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    Image.init()  # registers the formats beyond Pillow's first five
+    return tuple(name for name in _WANTED_FORMATS if name in Image.OPEN)
+
+
+@contextmanager
+def _opened(image: bytes | Path) -> Iterator[Image.Image]:
+    """A file opened by Pillow, its header read and its size checked; whatever goes wrong inside is a `BadImage`."""
+    try:
+        if isinstance(image, Path) and not image.is_file():
+            raise BadImage("the path is not a file" if image.exists() else "there is no such file")
+        with image.open("rb") if isinstance(image, Path) else io.BytesIO(image) as file:
+            head = file.read(32)
+            file.seek(0)
+            if not head:
+                raise BadImage("empty file (0 bytes)")
+            try:
+                opened = Image.open(file, formats=_formats())
+            except UnidentifiedImageError:
+                raise BadImage(_unidentified(head)) from None
+            with opened:
+                width, height = opened.size
+                if width * height > MAX_PIXELS:
+                    raise BadImage(_too_large(f"{width} × {height} pixels"))
+                yield opened
+    except (BadImage, MemoryError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # a warning where they are errors
+        raise BadImage(_too_large(str(error).split(", could be")[0])) from None
+    except PermissionError:
+        raise BadImage("the file may not be read (permission denied)") from None
+    except Exception as error:  # at damaged files Pillow's decoders raise nearly every kind of error
+        reason = str(error) or type(error).__name__
+        raise BadImage(f"damaged or truncated image: {reason}") from error
+
+
+def _too_large(found: str) -> str:
+    return f"{found}: more than {MAX_PIXELS:,} pixels are not decoded (a decompression bomb?)"
+
+
+def _unidentified(head: bytes) -> str:
+    """Why a file that begins so was not opened."""
+    name = next((name for signature, name in _SIGNATURES if head.startswith(signature)), None)
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        name = "WEBP"
+    if name is not None:
+        return f"damaged or truncated image: it begins as {name}, but its header cannot be read"
+    if head[4:8] == b"ftyp" and head[8:12] in _HEIF_BRANDS:
+        return "HEIC/HEIF image: this format is not read; convert it to JPEG or PNG"
+    if all(32 <= byte < 127 or byte in b"\t\r\n" for byte in head):
+        return f"not an image but text: it begins {head[:20].decode('ascii')!r}"
+    return f"not an image of a format that is read ({', '.join(_formats())})"
+
+
+def _orientation(opened: Image.Image) -> int:
+    """EXIF's orientation, 1 (upright) to 8, from the header; 1 if there is none or it makes no sense."""
+    if isinstance(opened, TiffImageFile):
+        return 1  # Pillow turns these itself when it decodes them
+    try:
+        # The base class's method: PNG's own would decode the whole image to look for EXIF behind it.
+        orientation = Image.Image.getexif(opened).get(ExifTags.Base.Orientation, 1)
+    except Exception:  # damaged metadata are no reason to refuse the pixels
+        return 1
+    return orientation if orientation in range(1, 9) else 1
+
+
+def _turn(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """Pixels [H, W, 3] as stored, turned upright."""
+    if orientation >= 5:  # 5: mirrored at the diagonal; 6, 7, 8: that and the flips of 2, 3, 4
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    return pixels
+
+
+def _rgb(opened: Image.Image) -> np.ndarray:
+    """The first frame's pixels as stored, [H, W, 3], uint8."""
+    if opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format in ("PNG", "PPM")):
+        grey = np.asarray(opened).astype(np.uint32)  # 0 to 65535
+        return np.repeat((((grey + 128) // 257).astype(np.uint8))[:, :, None], 3, axis=2)
+    if opened.mode in ("I", "F"):
+        raise BadImage(f"pixels of 32 bits (mode {opened.mode}): their range is not known; convert it to 8 or 16 bits")
+    if opened.mode == "RGB" and "transparency" not in opened.info:
+        return np.array(opened)  # a copy: torch wants memory it may write to
+    if opened.has_transparency_data:
+        coloured = opened.convert("RGBA")
+        ground = Image.new("RGBA", coloured.size, "white")
+        return np.array(Image.alpha_composite(ground, coloured).convert("RGB"))
+    return np.array(opened.convert("RGB"))
+
+
+def _resize(pixels: np.ndarray, size: tuple[int, int] | None, fast: bool) -> np.ndarray:
+    """Pixels [H, W, 3] squashed to (height, width) with an antialiased triangle filter."""
+    if size is None or pixels.shape[:2] == size:
+        return pixels
+    if not fast:
+        return np.array(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))
+    writeable = (
+        pixels if pixels.flags.writeable and min(pixels.strides) > 0 else pixels.copy()
+    )  # torch accepts no other
+    tensor = torch.from_numpy(writeable).permute(2, 0, 1)[None]  # [1, 3, H, W], channels last in memory
+    resized = interpolate(tensor, size=size, mode="bilinear", antialias=True)
+    return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())

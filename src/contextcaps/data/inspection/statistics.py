@@ -1,0 +1,206 @@
+"""What is in a source: counts, the company that classes keep, image sizes, and what is wrong with it.
+
+With n images, c_i of them with class i and c_ij with both i and j, the lift of a pair is n · c_ij / (c_i · c_j): how
+many times more often the two meet than they would by chance; below 1 they avoid each other.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from contextcaps.data.images import decode, image_size
+from contextcaps.data.problems import DataError, Problem
+from contextcaps.data.source import Source
+
+__all__ = ["Inspection", "Pair", "evenly_spread", "inspect_source", "printable"]
+
+_PAIRS_KEPT = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two classes and how often they meet."""
+
+    first: int
+    """Class index."""
+    second: int
+    """Class index; the pair has no direction."""
+    count: int
+    """Images with both."""
+    expected: float
+    """Images with both if the two had nothing to do with each other."""
+    lift: float
+    """Count over expected."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """What `inspect_source` found."""
+
+    name: str
+    """The source's name."""
+    split: str | None
+    """Which of its splits this is."""
+    splits: tuple[str, ...]
+    """The splits that it has by itself."""
+    classes: tuple[str, ...]
+    """J class names."""
+    count: int
+    """n, images."""
+    labels_per_image: np.ndarray
+    """[most + 1], int64: number of images with 0, 1, 2, … labels."""
+    class_counts: np.ndarray
+    """[J], int64: images with each class."""
+    together: np.ndarray
+    """[J, J], int64: images with both classes; class_counts on the diagonal."""
+    least_support: int
+    """Images that a pair needs (together, or by chance) to be listed."""
+    co_occurrences: tuple[Pair, ...]
+    """Pairs of the highest lifts, highest first."""
+    exclusions: tuple[Pair, ...]
+    """Pairs of the lowest lifts below 1, lowest first; among equal ones, those that chance would bring most often."""
+    sizes: np.ndarray
+    """[m, 2], int64: height and width in pixels of the images whose header was read."""
+    images_read: int
+    """Images whose header was read, bad ones included."""
+    images_decoded: bool
+    """Whether these were decoded to the end as well."""
+    with_boxes: int
+    """How many of them have boxes."""
+    with_masks: int
+    """How many of them have a mask."""
+    problems: tuple[Problem, ...]
+    """What is wrong: left out when the source was opened, or found in its images."""
+    notes: tuple[str, ...]
+    """Worth knowing, but no reason to stop."""
+
+    def label_statistics(self) -> dict[str, float]:
+        """Least, median, mean and most labels per image."""
+        numbers = np.arange(len(self.labels_per_image))
+        counts = self.labels_per_image
+        reached = np.cumsum(counts)
+        middle = [
+            int(np.searchsorted(reached, rank, side="right")) for rank in ((self.count - 1) // 2, self.count // 2)
+        ]
+        return {
+            "least": float(numbers[counts > 0][0]),
+            "median": sum(middle) / 2,
+            "mean": float((numbers * counts).sum() / self.count),
+            "most": float(numbers[counts > 0][-1]),
+        }
+
+    def by_frequency(self) -> np.ndarray:
+        """[J], class indices, the commonest first."""
+        return np.argsort(-self.class_counts, kind="stable")
+
+    def common_sizes(self) -> list[tuple[int, int, int]]:
+        """(height, width, images) of each size, the commonest first."""
+        if not len(self.sizes):
+            return []
+        distinct, counts = np.unique(self.sizes, axis=0, return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        return [(int(distinct[each, 0]), int(distinct[each, 1]), int(counts[each])) for each in order]
+
+
+def inspect_source(
+    source: Source, limit: int | None = None, check_images: bool = False, least_support: int | None = None
+) -> Inspection:
+    """Look through a source.
+
+    Labels are counted in all samples; images are opened for their sizes, which takes the time.
+
+    Args:
+        source: what to look at.
+        limit: open at most this many images, evenly spread over the source; None for all, 0 for none.
+        check_images: decode these images to the end rather than their headers only, which finds the truncated ones.
+        least_support: images that a pair needs to be listed: together for co-occurrences, by chance for exclusions.
+            None: a thousandth of the images, and at least 3.
+    """
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit: expected 0 or more images, got {limit}")
+    count = len(source)
+    if least_support is None:
+        least_support = max(3, math.ceil(count / 1000))
+    targets = source.targets()  # [n, J]
+    together = _count_together(targets)
+    class_counts = together.diagonal().copy()
+    co_occurrences, exclusions = _strongest_pairs(together, count, least_support)
+
+    read = count if limit is None else min(limit, count)
+    sizes, bad, with_boxes, with_masks = [], [], 0, 0
+    for index in evenly_spread(count, read):
+        try:
+            sample = source.sample(index)
+            where = sample.id
+        except DataError as error:
+            bad.append(Problem(f"sample {index}", str(error)))
+            continue
+        try:
+            sizes.append(decode(sample.image).shape[:2] if check_images else image_size(sample.image))
+        except DataError as error:
+            bad.append(Problem(where, str(error)))
+        with_boxes += sample.boxes is not None
+        with_masks += sample.mask is not None
+    return Inspection(
+        name=source.name,
+        split=source.split,
+        splits=source.splits,
+        classes=source.classes,
+        count=count,
+        labels_per_image=np.bincount(targets.sum(axis=1, dtype=np.int64)),
+        class_counts=class_counts,
+        together=together,
+        least_support=least_support,
+        co_occurrences=co_occurrences,
+        exclusions=exclusions,
+        sizes=np.array(sizes, dtype=np.int64).reshape(-1, 2),
+        images_read=read,
+        images_decoded=check_images,
+        with_boxes=with_boxes,
+        with_masks=with_masks,
+        problems=(*source.problems.found, *bad),
+        notes=tuple(source.notes),
+    )
+
+
+def evenly_spread(count: int, chosen: int) -> list[int]:
+    """`chosen` of the indices from 0 to `count` - 1, ascending, at equal distances."""
+    return [(2 * index + 1) * count // (2 * chosen) for index in range(chosen)]
+
+
+def _count_together(targets: np.ndarray) -> np.ndarray:
+    """Images with both classes, [J, J], int64; in blocks, as float32 counts exactly up to 2²⁴ and multiplies fast."""
+    together = np.zeros((targets.shape[1],) * 2, dtype=np.int64)
+    for start in range(0, len(targets), 16384):
+        block = targets[start : start + 16384].astype(np.float32)
+        together += (block.T @ block).astype(np.int64)
+    return together
+
+
+def _strongest_pairs(together: np.ndarray, count: int, least: int) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
+    """The pairs that meet most, and those that meet least, compared with chance."""
+    first, second = np.triu_indices(len(together), k=1)
+    counts = together.diagonal().astype(np.float64)
+    expected = counts[first] * counts[second] / max(count, 1)
+    met = together[first, second]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        lift = np.where(expected > 0, met / expected, 1.0)
+
+    def pairs(chosen: np.ndarray) -> tuple[Pair, ...]:
+        return tuple(
+            Pair(int(first[each]), int(second[each]), int(met[each]), float(expected[each]), float(lift[each]))
+            for each in chosen[:_PAIRS_KEPT]
+        )
+
+    close = np.flatnonzero((met >= least) & (lift > 1))
+    apart = np.flatnonzero((expected >= least) & (lift < 1))
+    return (
+        pairs(close[np.lexsort((-met[close], -lift[close]))]),
+        pairs(apart[np.lexsort((-expected[apart], lift[apart]))]),
+    )
+
+
+def printable(text: str) -> str:
+    """Text from data without control characters, which could steer a terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -1,0 +1,265 @@
+"""Batches for training and scoring: from a prepared copy, or streamed from a source.
+
+    loader = PreparedLoader(prepare(source, 128), batch_size=64, shuffle=True, seed=3)
+    for epoch in range(10):
+        for batch in loader:  # each pass is an epoch with an order of its own
+            ...
+
+The order is a function of (seed, epoch) alone, the same for both kinds of loader. A loader can stop and go on where it
+was (`state_dict`), and several processes can share an epoch (`rank`, `world_size`), each image in exactly one of them.
+"""
+
+import abc
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contextcaps.data.decoding import Decoded, decode_ahead, in_order, mask_tensor
+from contextcaps.data.prepared import Prepared
+from contextcaps.data.problems import OnBad, Problems
+from contextcaps.data.source import Source
+from contextcaps.data.visibility import BatchBoxes
+
+__all__ = ["Batch", "Loader", "PreparedLoader", "StreamLoader"]
+
+_PIECE = 32  # images that a worker decodes at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Some images and what is known of them."""
+
+    images: Tensor
+    """[B, 3, H, W], uint8."""
+    targets: Tensor
+    """[B, J], uint8, multi-hot."""
+    indices: np.ndarray
+    """[B], int64: in the prepared copy or the source."""
+    ids: tuple[str, ...]
+    """[B]."""
+    epoch: int
+    step: int
+    """Which batch of its epoch this is, from 0."""
+    boxes: BatchBoxes | None = None
+    """Where the data has boxes."""
+    masks: Tensor | None = None
+    """[B, H, W], uint8 or int32: class index + 1, 0 for none of the classes or no mask. Where the data has masks."""
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The batch on a device; from pinned memory without waiting for the copy."""
+        return dataclasses.replace(
+            self,
+            images=self.images.to(device, non_blocking=True),
+            targets=self.targets.to(device, non_blocking=True),
+            boxes=None if self.boxes is None else self.boxes.to(device),
+            masks=None if self.masks is None else self.masks.to(device, non_blocking=True),
+        )
+
+
+class Loader(abc.ABC):
+    """Iterates over epochs of batches; the two kinds differ in where a batch comes from.
+
+    Each `iter` begins the epoch `self.epoch` at its first batch, or goes on where a loaded state says; the epoch is
+    counted up when it is complete. One iteration at a time.
+
+    Args:
+        count: number of images.
+        batch_size: images per batch.
+        shuffle: a new random order for each epoch, otherwise the data's order.
+        seed: of the random orders; the same in all processes that share the data.
+        drop_last: leave out what does not fill a batch. With several processes all then have the same number of
+            batches; otherwise one may have one image, and so one batch, more than another.
+        rank, world_size: which of how many processes this is. Process r takes every world_size-th image, from the
+            r-th on.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank: expected 0 to world_size - 1 = {world_size - 1}, got {rank}")
+        self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
+        self.drop_last, self.rank, self.world_size = drop_last, rank, world_size
+        self.epoch = 0
+        """The epoch that is under way, or comes next."""
+        self.step = 0
+        """Batches of this epoch that have been handed out."""
+        self._resumed = False
+
+    def __len__(self) -> int:
+        """Batches in an epoch of this process."""
+        own = len(range(self.rank, self.count, self.world_size))
+        return self.count // self.world_size // self.batch_size if self.drop_last else -(-own // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        if not self._resumed:
+            self.step = 0
+        self._resumed = False
+        first = self.step
+        for step, batch in enumerate(self._batches(self._indices()[first:], self.epoch, first), first):
+            self.step = step + 1
+            if batch is not None:
+                yield batch
+        self.epoch, self.step = self.epoch + 1, 0
+
+    def _indices(self) -> list[np.ndarray]:
+        """Indices of each of this epoch's batches."""
+        order = np.arange(self.count)
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, self.epoch]).permutation(self.count)
+        own = order[self.rank :: self.world_size]
+        return [own[step * self.batch_size : (step + 1) * self.batch_size] for step in range(len(self))]
+
+    @abc.abstractmethod
+    def _batches(self, indices: list[np.ndarray], epoch: int, first: int) -> Iterator[Batch | None]:
+        """One batch for each set of indices, in order, the first of them being step `first`; None for an empty one."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is: after the batch that was handed out last."""
+        return {"epoch": self.epoch, "step": self.step, **self._settings()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a loader with the same settings was; the next `iter` continues that epoch."""
+        for name, mine in self._settings().items():
+            if state[name] != mine:
+                raise ValueError(f"{name}: the saved position is of a loader with {state[name]}, this one has {mine}")
+        self.epoch, self.step, self._resumed = int(state["epoch"]), int(state["step"]), True
+
+    def _settings(self) -> dict[str, Any]:
+        """What a position depends on."""
+        names = ("count", "batch_size", "shuffle", "seed", "drop_last", "world_size")
+        return {name: getattr(self, name) for name in names}
+
+
+class PreparedLoader(Loader):
+    """Batches from a prepared copy, gathered by one thread a few batches ahead.
+
+    Args:
+        prepared: the copy.
+        batch_size: images per batch.
+        prefetch: batches to gather ahead; 0 gathers each when it is asked for.
+        pin_memory: put images into page-locked memory, from which they go to a GPU faster.
+        settings: those of `Loader`.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        batch_size: int,
+        *,
+        prefetch: int = 2,
+        pin_memory: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__(len(prepared), batch_size, **settings)
+        self.prepared, self.prefetch, self.pin_memory = prepared, prefetch, pin_memory
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.prepared.classes
+
+    def _batches(self, indices: list[np.ndarray], epoch: int, first: int) -> Iterator[Batch | None]:
+        def gather(task: tuple[int, np.ndarray]) -> Batch:
+            return self._gather(task[1], epoch, task[0])
+
+        tasks = enumerate(indices, first)
+        if self.prefetch == 0:
+            yield from map(gather, tasks)
+            return
+        with ThreadPoolExecutor(1, "gather") as pool:
+            yield from in_order(pool, gather, tasks, self.prefetch)
+
+    def _gather(self, indices: np.ndarray, epoch: int, step: int) -> Batch:
+        prepared = self.prepared
+        images, targets = prepared.batch(indices, self.pin_memory)
+        ids = tuple(prepared.ids[index] for index in indices)
+        boxes, masks = prepared.box_batch(indices), prepared.mask_batch(indices)
+        return Batch(images, targets, indices, ids, epoch, step, boxes, masks)
+
+
+class StreamLoader(Loader):
+    """Batches decoded from a source as they are needed: nothing is written, and memory holds about two batches ahead.
+
+    Images that cannot be read end the iteration with a `DataError`, or with on_bad="skip" are left out of their batch,
+    which is then smaller, and named in `problems`.
+
+    Args:
+        source: where the images come from.
+        size: (height, width), or one number for both; images are squashed to it.
+        batch_size: images per batch.
+        workers: decode so many images at once; as many as there are cores by default.
+        on_bad: what to do about images that cannot be read; as the source was opened by default.
+        pin_memory: put images into page-locked memory, from which they go to a GPU faster.
+        settings: those of `Loader`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        size: tuple[int, int] | int,
+        batch_size: int,
+        *,
+        workers: int | None = None,
+        on_bad: OnBad | None = None,
+        pin_memory: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__(len(source), batch_size, **settings)
+        self.source, self.workers, self.pin_memory = source, workers, pin_memory
+        self.size = (size, size) if isinstance(size, int) else size
+        self.problems = Problems(source.name, source.problems.on_bad if on_bad is None else on_bad)
+        """Images that could not be read, each once."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.source.classes
+
+    def _batches(self, indices: list[np.ndarray], epoch: int, first: int) -> Iterator[Batch | None]:
+        # A batch in several pieces, so that all workers begin with the first one.
+        pieces = [np.split(each, range(_PIECE, len(each), _PIECE)) for each in indices]
+        ahead = 2 * -(-self.batch_size // _PIECE)
+        flat = [piece for of_batch in pieces for piece in of_batch]
+        decoded = decode_ahead(self.source, flat, self.size, self.workers, ahead)
+        with contextlib.closing(decoded):
+            for step, of_batch in enumerate(pieces, first):
+                whole = Decoded.join([next(decoded) for _ in of_batch])
+                self.problems.found += [problem for problem in whole.bad if problem not in self.problems.found]
+                self.problems.settle()
+                yield self._batch(whole, epoch, step) if whole.ids else None
+
+    def _batch(self, decoded: Decoded, epoch: int, step: int) -> Batch:
+        targets = torch.zeros((len(decoded.ids), len(self.classes)), dtype=torch.uint8)
+        for row, index in enumerate(decoded.indices):
+            targets[row, list(self.source.labels_of(int(index)))] = 1
+        images, boxes = torch.from_numpy(decoded.images), None
+        if any(each is not None for each in decoded.boxes):
+            boxes = BatchBoxes.from_samples(decoded.boxes)
+        return Batch(
+            images.pin_memory() if self.pin_memory else images,
+            targets,
+            decoded.indices,
+            decoded.ids,
+            epoch,
+            step,
+            boxes,
+            None if decoded.masks is None else mask_tensor(decoded.masks),
+        )

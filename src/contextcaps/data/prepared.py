@@ -1,0 +1,282 @@
+"""The prepared copy of a source: decoded and resized once, then read as fast as memory allows.
+
+A copy is a folder of the cache, named by the source's fingerprint, the size and the format's version;
+`contextcaps.data.prepared_writer` tells what is in it. The same source gives the same bytes, however many workers made
+them and however often they were stopped before.
+"""
+
+import contextlib
+import errno
+import functools
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contextcaps.data.cache import cache_folder, discard, entry_lock, publish, remove_stale, temporary_folder
+from contextcaps.data.decoding import decode_ahead, mask_dtype, mask_tensor
+from contextcaps.data.prepared_writer import FORMAT, PreparedWriter
+from contextcaps.data.problems import DataError, OnBad, Problem, Problems
+from contextcaps.data.progress import progress_of
+from contextcaps.data.sample import Boxes
+from contextcaps.data.source import Source
+from contextcaps.data.visibility import BatchBoxes
+
+__all__ = ["Prepared", "prepare", "prepared_folder"]
+
+_CHUNK = 32  # images that a worker decodes at a time
+
+
+class Prepared:
+    """A prepared copy, memory-mapped. May be shared by threads, and pickled (the other process maps the same files).
+
+    Args:
+        folder: what `prepare` made.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        try:
+            metadata = json.loads((self.folder / "metadata.json").read_text(encoding="utf-8"))
+            if metadata["format"] != FORMAT:
+                raise DataError(f"{self.folder}: expected format {FORMAT}, got {metadata['format']}; prepare it anew")
+            for file, expected in metadata["bytes"].items():
+                actual = (self.folder / file).stat().st_size
+                if actual != expected:
+                    raise DataError(f"{self.folder / file}: damaged: {actual} of {expected} bytes; prepare it anew")
+            arrays = {file: self._map(file, **described) for file, described in metadata["arrays"].items()}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{self.folder}: not a whole prepared copy ({error!r}); prepare it anew") from None
+        self.name: str = metadata["source"]
+        self.kind: str = metadata["kind"]
+        self.split: str | None = metadata["split"]
+        self.fingerprint: str = metadata["fingerprint"]
+        self.classes: tuple[str, ...] = tuple(metadata["classes"])
+        self.size: tuple[int, int] = (metadata["size"][0], metadata["size"][1])
+        """(height, width)."""
+        self.problems = [Problem(where, what) for where, what in metadata["problems"]]
+        """Images that were left out."""
+        self.images: np.ndarray = arrays["images.bin"]
+        """[n, 3, H, W], uint8."""
+        self.targets: np.ndarray = arrays["targets.bin"]
+        """[n, J], uint8."""
+        self.indices: np.ndarray = arrays["indices.bin"]
+        """[n], int64: indices in the source."""
+        self.masks: np.ndarray | None = arrays.get("masks.bin")
+        """[n, H, W]; all 0 for an image without one. None: no image has one."""
+        self._box_ends: np.ndarray | None = arrays.get("box_ends.bin")
+        if self._box_ends is not None:
+            self._box_labels, self._box_corners = arrays["box_labels.bin"], arrays["box_corners.bin"]
+
+    def _map(self, file: str, dtype: str, shape: list[int]) -> np.ndarray:
+        if 0 in shape:
+            return np.zeros(shape, dtype)  # an empty file cannot be mapped
+        return np.asarray(np.memmap(self.folder / file, dtype=dtype, mode="r", shape=tuple(shape)))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __repr__(self) -> str:
+        return f"Prepared({self.name!r}, {len(self)} images of {self.size[0]}x{self.size[1]}, {str(self.folder)!r})"
+
+    def __reduce__(self) -> tuple[type["Prepared"], tuple[Path]]:
+        return Prepared, (self.folder,)
+
+    @functools.cached_property
+    def ids(self) -> tuple[str, ...]:
+        """[n]."""
+        return tuple(json.loads((self.folder / "ids.json").read_text(encoding="utf-8")))
+
+    def boxes(self, index: int) -> Boxes | None:
+        """An image's boxes; None if the source has none at all."""
+        if self._box_ends is None:
+            return None
+        rows = slice(int(self._box_ends[index - 1]) if index > 0 else 0, int(self._box_ends[index]))
+        return Boxes(np.array(self._box_labels[rows]), np.array(self._box_corners[rows]))
+
+    def batch(self, indices: Sequence[int] | np.ndarray | Tensor, pin_memory: bool = False) -> tuple[Tensor, Tensor]:
+        """Images [B, 3, H, W], uint8, and targets [B, J], uint8, copied from the files.
+
+        Args:
+            indices: [B], from 0 to n - 1, in any order.
+            pin_memory: put the images into page-locked memory, from which they go to a GPU faster.
+        """
+        rows = self._rows(indices)
+        images = torch.empty((len(rows), 3, *self.size), dtype=torch.uint8, pin_memory=pin_memory)
+        # "clip" only because "raise" would copy twice; the rows have been checked.
+        np.take(self.images, rows, axis=0, out=images.numpy(), mode="clip")
+        return images, torch.from_numpy(np.take(self.targets, rows, axis=0))
+
+    def mask_batch(self, indices: Sequence[int] | np.ndarray | Tensor) -> Tensor | None:
+        """Masks [B, H, W], uint8, or int32 if there are more than 255 classes; None if the source has none."""
+        if self.masks is None:
+            return None
+        return mask_tensor(np.take(self.masks, self._rows(indices), axis=0))
+
+    def box_batch(self, indices: Sequence[int] | np.ndarray | Tensor) -> BatchBoxes | None:
+        """The boxes of some images; None if the source has none."""
+        if self._box_ends is None:
+            return None
+        rows = self._rows(indices)
+        ends = self._box_ends[rows]
+        counts = ends - np.where(rows > 0, self._box_ends[rows - 1], 0)
+        # Boxes of one image lie side by side: count down from its end.
+        places = np.repeat(ends - np.cumsum(counts), counts) + np.arange(counts.sum())
+        return BatchBoxes(
+            torch.from_numpy(np.repeat(np.arange(len(rows)), counts)),
+            torch.from_numpy(self._box_labels[places]),
+            torch.from_numpy(self._box_corners[places]),
+        )
+
+    def _rows(self, indices: Sequence[int] | np.ndarray | Tensor) -> np.ndarray:
+        rows = np.asarray(indices, dtype=np.int64)
+        if rows.ndim != 1 or (len(rows) and (rows.min() < 0 or rows.max() >= len(self))):
+            raise IndexError(f"{self.name}: expected a list of indices from 0 to {len(self) - 1}, got {indices}")
+        return rows
+
+
+def prepared_folder(source: Source, size: tuple[int, int] | int, cache_dir: Path | str | None = None) -> Path:
+    """Where the prepared copy of a source at a size is, or would be."""
+    height, width = (size, size) if isinstance(size, int) else size
+    return cache_folder(cache_dir) / f"{source.kind}-{source.fingerprint()}-{height}x{width}-v{FORMAT}"
+
+
+def prepare(
+    source: Source,
+    size: tuple[int, int] | int,
+    cache_dir: Path | str | None = None,
+    on_bad: OnBad | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+) -> Prepared:
+    """Open the prepared copy of a source, and make it first if it is not there or damaged.
+
+    Safe to call from several processes at once: one makes the copy, the others wait for it.
+
+    Args:
+        source: what to decode.
+        size: (height, width), or one number for both; images are squashed to it, their aspect ratio is not kept.
+        cache_dir: folder for prepared copies; by default $CONTEXTCAPS_CACHE, or contextcaps in the user's cache.
+        on_bad: "stop": try all images, then refuse, naming the first ten that cannot be read; "skip": leave them out
+            (`Prepared.problems`). By default as the source was opened.
+        workers: decode so many images at once; as many as there are cores by default.
+        progress: show progress on the error stream: a bar, or a line now and then where that is no terminal.
+
+    Raises:
+        DataError: images cannot be read, or the folder cannot be written to or has not enough room.
+    """
+    height, width = (size, size) if isinstance(size, int) else size
+    if height < 1 or width < 1:
+        raise DataError(f"size: expected at least 1 pixel, got {height} × {width}")
+    problems = Problems(source.name, source.problems.on_bad if on_bad is None else on_bad)
+    final = prepared_folder(source, (height, width), cache_dir)
+    folder, name = final.parent, final.name
+
+    def tell_waiting() -> None:
+        if progress:
+            print(f"{source.name}: another process is preparing it; waiting for it", file=sys.stderr, flush=True)
+
+    prepared = _open(final)
+    if prepared is None:
+        needed = _bytes_needed(source, height, width)
+        with _writing(folder, needed):
+            folder.mkdir(parents=True, exist_ok=True)
+            with entry_lock(folder, name, tell_waiting) as locked:
+                remove_stale(folder, name, locked)
+                prepared = _open(final)  # by another process, while this one waited
+                if prepared is None:
+                    discard(final)
+                    _make(source, (height, width), final, problems, workers, progress, needed)
+                    prepared = Prepared(final)
+    problems.found = list(prepared.problems)  # a copy made with "skip" is no good where bad images are to be refused
+    problems.settle()
+    return prepared
+
+
+def _open(final: Path) -> Prepared | None:
+    """The prepared copy, if it is there and whole."""
+    try:
+        return Prepared(final)
+    except DataError:
+        return None
+
+
+def _bytes_needed(source: Source, height: int, width: int) -> int:
+    """Size of the copy, as far as is known before its images are read."""
+    with_mask = height * width * mask_dtype(len(source.classes)).itemsize if _has_mask(source) else 0
+    return len(source) * (3 * height * width + with_mask + len(source.classes) + 64)  # 64: index, id, some boxes
+
+
+def _has_mask(source: Source) -> bool:
+    try:
+        return source.sample(0).mask is not None
+    except (OSError, ValueError):
+        return False  # told when it is decoded
+
+
+@contextlib.contextmanager
+def _writing(folder: Path, needed: int) -> Iterator[None]:
+    """What goes wrong on the disk, told in one message. (What goes wrong with an image never gets here.)"""
+    try:
+        yield
+    except OSError as error:
+        elsewhere = "or choose another folder (cache_dir, $CONTEXTCAPS_CACHE), or stream instead (--no-prepare)"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DataError(
+                f"{folder}: the disk is full; the prepared copy needs {needed:,} bytes. Free some space, {elsewhere}"
+            ) from error
+        raise DataError(
+            f"{folder}: cannot be written to ({error.strerror or error}). Mend that, {elsewhere}"
+        ) from error
+
+
+def _make(
+    source: Source,
+    size: tuple[int, int],
+    final: Path,
+    problems: Problems,
+    workers: int | None,
+    progress: bool,
+    needed: int,
+) -> None:
+    """Decode everything into a temporary folder, then give it its final name."""
+    free = shutil.disk_usage(final.parent).free
+    if free < needed:
+        raise OSError(errno.ENOSPC, f"{free:,} bytes free")
+    targets = source.targets()
+    chunks = np.split(np.arange(len(source)), range(_CHUNK, len(source), _CHUNK))
+    temporary = temporary_folder(final.parent, final.name)
+    try:
+        with (
+            PreparedWriter(temporary, size, len(source.classes)) as writer,
+            progress_of(f"preparing {source.name}", len(source), progress) as tell,
+        ):
+            for decoded in decode_ahead(source, chunks, size, workers):
+                problems.found += decoded.bad
+                if not (problems.found and problems.on_bad == "stop"):  # nothing to keep: only look for more problems
+                    writer.add(decoded, targets[decoded.indices])
+                tell(len(decoded.indices) + len(decoded.bad))
+            problems.settle()
+            if writer.count == 0:
+                raise DataError(f"{source.name}: no image can be read; {problems.summary()}")
+            writer.finish(
+                {
+                    "source": source.name,
+                    "kind": source.kind,
+                    "split": source.split,
+                    "fingerprint": source.fingerprint(),
+                    "size": list(size),
+                    "classes": list(source.classes),
+                    "problems": [[problem.where, problem.what] for problem in problems.found],
+                }
+            )
+        publish(temporary, final)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)  # gone already if all went well

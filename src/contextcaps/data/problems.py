@@ -1,0 +1,61 @@
+"""Bad data: collected, then told all at once, and either refused or left out."""
+
+import dataclasses
+from typing import Literal
+
+__all__ = ["DataError", "OnBad", "Problem", "Problems"]
+
+OnBad = Literal["stop", "skip"]
+
+
+class DataError(ValueError):
+    """Data that cannot be used as it is; the message says what, where, and what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with one sample."""
+
+    where: str
+    """The sample's id, file or row."""
+    what: str
+    """What is wrong with it."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class Problems:
+    """Problems found in a source, and what is to be done about them.
+
+    Args:
+        source: name of the source, for messages.
+        on_bad: "stop" refuses the source once all problems are known; "skip" leaves the samples out.
+    """
+
+    SHOWN = 10
+
+    def __init__(self, source: str, on_bad: OnBad = "stop") -> None:
+        if on_bad not in ("stop", "skip"):
+            raise DataError(f"on_bad: expected 'stop' or 'skip', got {on_bad!r}")
+        self.source, self.on_bad = source, on_bad
+        self.found: list[Problem] = []
+
+    def add(self, where: str, what: str) -> None:
+        self.found.append(Problem(where, what))
+
+    def settle(self) -> None:
+        """Raise a `DataError` that names the first ten, unless problems are to be skipped or there are none."""
+        if self.found and self.on_bad == "stop":
+            raise DataError(
+                f"{self.summary()}\nMend them, or leave these samples out with --on-bad skip (on_bad='skip')"
+            )
+
+    def summary(self) -> str:
+        """The first ten problems, a line each, and how many more there are."""
+        count = len(self.found)
+        lines = [f"{self.source}: {count} problem{'s' if count != 1 else ''} found"]
+        lines += [f"  {problem}" for problem in self.found[: self.SHOWN]]
+        if count > self.SHOWN:
+            lines.append(f"  … and {count - self.SHOWN} more")
+        return "\n".join(lines)

@@ -1,0 +1,35 @@
+"""What every source gives: an image, the classes present in it, where they are if that is known, and an id."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+__all__ = ["Boxes", "Sample"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Boxes:
+    """Boxes around the objects of an image."""
+
+    labels: np.ndarray
+    """[n], int64: each box's class index."""
+    corners: np.ndarray
+    """[n, 4], float32: left, top, right, bottom, as fractions of the image's width and height."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One image and what is known of it."""
+
+    id: str
+    """Unique within its source."""
+    image: bytes | Path | np.ndarray
+    """The encoded file's bytes, its path, or pixels [H, W, 3] as bytes; `contextcaps.data.images.decode` reads all."""
+    labels: tuple[int, ...]
+    """Indices of the classes present, ascending, each once."""
+    boxes: Boxes | None = None
+    """Boxes, where the source has them."""
+    mask: Callable[[], np.ndarray] | None = None
+    """Reads the mask [H, W], int32: each pixel's class index + 1, 0 for none of the classes. Where there is one."""

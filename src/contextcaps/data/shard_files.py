@@ -1,0 +1,61 @@
+"""Which files a pattern of tar shards names, and which split a file's name tells."""
+
+import glob
+import os
+import re
+from pathlib import Path
+
+from contextcaps.data.problems import DataError
+from contextcaps.data.vocabulary import canonical_split
+
+__all__ = ["find_shards", "split_of_shard"]
+
+_COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
+"""First bytes of a compressed file → what to decompress it with."""
+
+
+def find_shards(location: str) -> list[Path]:
+    """The files that a pattern, with ranges in braces, or a folder names, in order."""
+    pattern = os.path.join(location, "*.tar") if location and os.path.isdir(location) else location
+    paths: list[Path] = []
+    for each in _expand_braces(pattern):
+        found = sorted(glob.glob(each, recursive=True))
+        if not found:
+            raise DataError(
+                f"shards:{location}: no file matches {each!r}; expected plain tar files such as train-*.tar"
+            )
+        paths += [Path(name) for name in found]
+    paths = list(dict.fromkeys(paths))
+    for path in paths:
+        if path.is_dir():
+            raise DataError(f"{path}: expected a tar file, got a folder")
+        try:
+            with path.open("rb") as file:
+                start = file.read(6)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+        for magic, command in _COMPRESSED.items():
+            if start.startswith(magic):
+                raise DataError(
+                    f"{path}: compressed; samples are read by offset, so decompress it first: {command} {path}"
+                )
+    return paths
+
+
+def _expand_braces(pattern: str) -> list[str]:
+    """Names with every range spelt out: a-{08..10}.tar → a-08.tar, a-09.tar, a-10.tar."""
+    match = re.search(r"\{(\d+)\.\.(\d+)\}", pattern)
+    if match is None:
+        return [pattern]
+    first, last = match.groups()
+    numbers = range(int(first), int(last) + 1)
+    if not 0 < len(numbers) <= 1_000_000:
+        raise DataError(f"shards:{pattern}: expected a rising range in braces, got {match.group()}")
+    rest = _expand_braces(pattern[match.end() :])
+    return [f"{pattern[: match.start()]}{number:0{len(first)}d}{tail}" for number in numbers for tail in rest]
+
+
+def split_of_shard(path: Path) -> str | None:
+    """The split that a shard's name tells, such as train for train-00012.tar; None if it tells none."""
+    word = re.sub(r"[-_.]?\d+(-of-\d+)?$", "", path.name.removesuffix(".tar"))
+    return word if canonical_split(word) is not None else None
