@@ -44,12 +44,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "RW + CRF + CORR joined": ("capsnet-rw-crf", {"aggregation": "routing+correlation"}),
     "contextcaps": ("contextcaps", {}),
     "capsnet, plain start and bias": ("capsnet", {"start_length": None}),
-    "capsnet, start 0.06": ("capsnet", {"start_length": 0.06}),
-    "capsnet, start 0.06, no bias": ("capsnet", {"start_length": 0.06, "decision_bias": False}),
     "capsnet, shared votes": ("capsnet", {"share_votes": True}),
     "capsnet, 4 types": ("capsnet", {"types": 4}),
-    "RW as couplings, start 0.06": ("capsnet-rw", {"start_length": 0.06}),
-    "CORR, start 0.06": ("capsnet", {"aggregation": "correlation", "start_length": 0.06}),
     "CORR, shared votes": ("capsnet", {"aggregation": "correlation", "share_votes": True}),
     "contextcaps literal": ("contextcaps-literal", {}),
 }

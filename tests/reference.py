@@ -189,6 +189,7 @@ def dynamic_routing(
     initial_as: Literal["couplings", "logits", "gate"] = "couplings",
     normalize: Literal["classes", "capsules"] = "classes",
     bias: ArrayLike | None = None,
+    gain: float = 1.0,
 ) -> tuple[Array, Array, Array]:
     """Procedure 1 of Sabour et al. 2017, with the initial routing weights of the paper, section 3.1.
 
@@ -197,6 +198,8 @@ def dynamic_routing(
     - "logits": the logits start at `initial` instead of 0
     - "couplings": the first couplings are `initial`; the later ones softmax(logits) · `initial`
     - "gate": the votes are multiplied by `initial` before everything
+
+    `gain` multiplies the sums of votes; Sabour's procedure has none, which is 1.
 
     Returns the decisions [B, J, I], the couplings [B, K, J] of the last iteration and the logits [B, K, J] those came
     from.
@@ -254,11 +257,12 @@ def dynamic_routing(
                         else:
                             couplings[b, k, j] = couplings[b, k, j] * weights[b, k, j]
 
-            # s_j = Σ_k c_kj P_kj + bias_j; v_j = squash(s_j)
+            # s_j = gain · Σ_k c_kj P_kj + bias_j; v_j = squash(s_j)
             for j in range(classes):
                 total = np.zeros(attributes)  # [I]
                 for i in range(attributes):
-                    total[i] = sum(couplings[b, k, j] * votes[b, k, j, i] for k in range(count)) + offset[j, i]
+                    summed = sum(couplings[b, k, j] * votes[b, k, j, i] for k in range(count))
+                    total[i] = gain * summed + offset[j, i]
                 squashed = squash(total)
                 for i in range(attributes):
                     decisions[b, j, i] = squashed[i]

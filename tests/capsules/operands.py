@@ -1,6 +1,6 @@
 """Seeded tensors described by their legend.
 
-A legend is a string of the letters of design.md, such as "B K J"; together with the sizes of the letters it is a shape.
+A legend is a string of the letters of `contextcaps.capsules`, such as "B K J"; with the letters' sizes it is a shape.
 It also says which axes count images and which count classes, so that a test can take one image out or permute the
 classes of any operand without knowing what the operand is. r is the rank of a low-rank form.
 """

@@ -260,7 +260,7 @@ def test_literal_start_leaves_few_capsules_alive() -> None:
     assert effective.max() < 20
 
 
-def test_number_of_weights_is_what_the_design_says() -> None:
+def test_number_of_weights_is_what_the_formula_says() -> None:
     """6.2 M at the paper's setting; N² → r → J(K-1) of low rank."""
     full = CorrelationModule(6, 1152, 150)
     low = CorrelationModule(6, 1152, 150, rank=2)

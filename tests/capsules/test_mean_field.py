@@ -259,7 +259,7 @@ def test_literal_module_has_potentials_at_the_start(form: dict[str, int]) -> Non
         assert parameter.grad.abs().max() > 1e-5
 
 
-def test_number_of_potentials_is_what_the_design_says() -> None:
+def test_number_of_potentials_is_what_the_formula_says() -> None:
     """22,500 weights shared, 360,000 per attribute, 2·J·r of low rank at the paper's J = 150 and I = 16."""
     forms = [{}, {"attributes": 16}, {"rank": 8}]
     counts = [sum(weight.numel() for weight in MeanFieldCRF(PAPER_CLASSES, **form).parameters()) for form in forms]

@@ -113,19 +113,27 @@ def test_initial_logits_that_differ_between_classes_act_over_classes() -> None:
     seed=seeds,
     iterations=st.integers(1, 4),
     biased=st.booleans(),
+    gain=st.sampled_from([1.0, 0.5, 7.0]),
     legend=st.sampled_from([None, "B K", "B K J"]),
 )
 @pytest.mark.parametrize("normalize", NORMALIZATIONS)
 @pytest.mark.parametrize("initial_as", READINGS)
 def test_routing_equals_reference(
-    sizes: Sizes, seed: int, iterations: int, biased: bool, legend: str | None, initial_as: str, normalize: str
+    sizes: Sizes,
+    seed: int,
+    iterations: int,
+    biased: bool,
+    gain: float,
+    legend: str | None,
+    initial_as: str,
+    normalize: str,
 ) -> None:
     votes = draw("B K J I", sizes, seed)
     initial = None if legend is None else draw(legend, sizes, seed + 1)
     bias = draw("J I", sizes, seed + 2) if biased else None
-    result = dynamic_routing(votes, iterations, initial, initial_as, normalize, bias)
+    result = dynamic_routing(votes, iterations, initial, initial_as, normalize, bias, gain)
     decisions, couplings, logits = by_reference(
-        reference.dynamic_routing, votes, iterations, initial, initial_as, normalize, bias
+        reference.dynamic_routing, votes, iterations, initial, initial_as, normalize, bias, gain
     )
     assert_equals_reference(result.decisions, decisions)
     assert_equals_reference(result.couplings, couplings)

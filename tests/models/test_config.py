@@ -40,6 +40,13 @@ def test_what_is_left_open_is_filled_in() -> None:
         ("image_size", {"image_size": (64,)}),
         ("image_size", {"image_size": 0}),
         ("image_size", {"image_size": "64"}),
+        ("image_size", {"image_size": None}),
+        ("image_size", {"image_size": 64.0}),
+        ("types", {"types": 0}),
+        ("pixel_mean", {"pixel_mean": ()}),
+        ("pixel_mean", {"pixel_mean": (0.5, float("nan"), 0.5)}),
+        ("initial_start", {"initial_start": float("nan")}),
+        ("start_length", {"crf": "literal"}),
         ("routing", {"routing": "random"}),
         ("routing_iterations", {"routing_iterations": -1}),
         ("crf_iterations", {"crf_iterations": -1}),
@@ -61,6 +68,10 @@ def test_refusals_name_the_field(field, values) -> None:
     with pytest.raises(ValueError, match=rf"^{field}: expected .*got") as refusal:
         ModelConfig.from_dict({"num_classes": 3, **values})
     assert "\n" not in str(refusal.value)
+
+
+def test_yaml_in_one_line() -> None:
+    assert ModelConfig.from_yaml("{num_classes: 3, types: 2}").types == 2
 
 
 def test_bad_yaml_is_refused(tmp_path) -> None:

@@ -3,7 +3,16 @@
 import pytest
 import torch
 
-from contextcaps.capsules import correlation_weights, squash
+from contextcaps.capsules import (
+    cast_votes,
+    correlate,
+    correlation_weights,
+    dynamic_routing,
+    em_routing,
+    initial_routing,
+    mean_field,
+    squash,
+)
 from contextcaps.models import create_model, list_models
 
 IMAGES = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -45,7 +54,7 @@ def test_correlation_in_place_of_routing_is_the_weighted_sum() -> None:
     feature_map = model.head.low_level_map(steps.capsules)
     weights = correlation_weights(model.head.correlation.alpha(feature_map))
     gated = steps.corrected_votes * steps.initial[:, :, None, None]
-    sums = (weights.transpose(1, 2).unsqueeze(-1) * gated).sum(dim=1) + model.head.bias
+    sums = model.head.gain * (weights.transpose(1, 2).unsqueeze(-1) * gated).sum(dim=1) + model.head.bias
     torch.testing.assert_close(steps.sums, sums, rtol=1e-4, atol=1e-5)
 
 
@@ -91,6 +100,94 @@ def test_other_settings_run_and_learn(overrides) -> None:
     # The low-rank pairwise starts as LoRA does: one factor at zero, so that the other gets its gradient a step later.
     silent = {name for name, each in model.named_parameters() if not bool((each.grad != 0).any())}
     assert silent <= {"head.crf.left"}
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_presets_are_what_their_settings_say(name) -> None:
+    """Each preset's decisions, made again from its primary capsules with the public functions and its settings."""
+    model = small_model(name, routing_iterations=2)
+    head, config = model.head, model.config
+    with torch.no_grad():
+        for parameter in (head.initial, head.crf):
+            if parameter is not None:
+                next(parameter.parameters()).add_(0.05 * torch.rand(next(parameter.parameters()).shape))
+    steps = model(IMAGES, return_intermediates=True).intermediates
+    votes = cast_votes(steps.capsules, head.votes.weight)
+    if config.crf == "centred":
+        votes = mean_field(votes, head.crf.weight, 2, centre=True, scale=5.0)
+    elif config.crf == "literal":
+        votes = mean_field(votes, head.crf.weight, 2, unary="current", returns="marginals")
+    bias = None
+    if config.initial_routing != "none":
+        bias = head.initial.bias
+        initial = initial_routing(steps.capsules, head.initial.kernel, (4, 4), bias)
+    else:
+        initial = None
+    if config.aggregation != "routing":
+        feature_map = torch.einsum("bdyxa,da->byx", steps.capsules.unflatten(1, (3, 4, 4)), head.low_level_map.weight)
+        cells = (feature_map + head.low_level_map.bias).flatten(1)
+        alpha = torch.einsum("bn,njk->bjk", cells, head.correlation.weight)
+        if config.correlation_start == "uniform":
+            alpha = torch.arange(1, 48).sqrt() * (1 + alpha)
+        if config.aggregation == "correlation":
+            sums = head.gain * correlate(votes * initial[:, :, None, None], alpha) + head.bias
+            torch.testing.assert_close(steps.sums, sums, rtol=1e-4, atol=1e-5)
+            return
+        votes = votes * 48**0.5 * correlation_weights(alpha).transpose(1, 2).unsqueeze(-1)
+    initial_as = "logits" if name.endswith("literal") else "couplings"
+    routed = dynamic_routing(votes, 2, initial, initial_as, bias=head.routing.bias, gain=head.gain)
+    torch.testing.assert_close(steps.sums, routed.sums, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(steps.couplings, routed.couplings, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"routing_iterations": 5}, lambda head: head.routing.iterations == 5),
+        ({"routing": "em", "routing_iterations": 2}, lambda head: head.routing.iterations == 2),
+        ({"normalize": "capsules"}, lambda head: head.routing.normalize == "capsules"),
+        ({"crf": "centred", "crf_iterations": 4}, lambda head: head.crf.iterations == 4 and not head.crf.literal),
+        ({"crf": "literal", "start_length": None}, lambda head: head.crf.literal),
+        ({"initial_routing": "gate", "initial_kernel_size": 3}, lambda head: head.initial.kernel.shape == (3, 3)),
+        ({"initial_routing": "gate", "initial_start": 0.5}, lambda head: float(head.initial.bias.detach()) == 0.5),
+        ({"initial_routing": "gate", "initial_start": None}, lambda head: head.initial.bias is None),
+        (
+            {"aggregation": "correlation", "correlation_start": "literal"},
+            lambda head: head.correlation.start == "literal",
+        ),
+        ({"decision_bias": False}, lambda head: head.routing.bias is None),
+        ({"start_length": None}, lambda head: float(head.gain) == 1),
+        ({"attributes": 4, "decision_attributes": 6}, lambda head: head.votes.weight.shape == (48, 4, 5, 6)),
+    ],
+)
+def test_settings_reach_their_modules(settings, found) -> None:
+    assert found(small_model("capsnet", **settings).head)
+
+
+def test_em_routing_takes_the_capsules_lengths_as_activations() -> None:
+    model = small_model("capsnet", routing="em")
+    output = model(IMAGES, return_intermediates=True)
+    steps, routing = output.intermediates, model.head.routing
+    clusters = em_routing(steps.votes, steps.capsules.norm(dim=-1), routing.beta_use, routing.beta_activate)
+    torch.testing.assert_close(output.decisions, clusters.decisions)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_network_of_another_precision_takes_bytes_and_floats(dtype) -> None:
+    model = small_model().to(dtype)
+    pixels = (IMAGES * 255).to(torch.uint8)
+    torch.testing.assert_close(model(pixels).scores, model(pixels / 255).scores)
+    assert model(pixels).scores.dtype == dtype
+    assert len(model.steps()) > 5
+
+
+def test_filled_after_building_without_memory() -> None:
+    model = small_model()
+    with torch.device("meta"):
+        empty = create_model("contextcaps", 5, image_size=32, backbone="small", types=3)
+    filled = empty.to_empty(device="cpu").eval()
+    filled.load_state_dict(model.state_dict())
+    torch.testing.assert_close(filled(IMAGES).scores, model(IMAGES).scores)
 
 
 def test_no_decoder_no_reconstruction() -> None:

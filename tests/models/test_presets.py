@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from contextcaps.models import CapsuleNetwork, create_model, list_models, register_model
+from contextcaps.models import CapsuleNetwork, create_model, list_models, model_config, register_model
 from contextcaps.models.presets import PRESETS
 from contextcaps.training import margin_loss
 
@@ -103,6 +103,19 @@ def test_starts_alive(name, num_classes, backbone, image_size) -> None:
     assert still == []
 
 
+@pytest.mark.parametrize("name", SANE)
+@pytest.mark.parametrize(("backbone", "image_size", "types"), [("timm:resnet18", 64, 16), ("small", 32, 1)])
+def test_few_capsules_and_a_thousand_classes_start_alive(name, backbone, image_size, types) -> None:
+    """Also where there are far fewer capsules than classes, and not on average only."""
+    torch.manual_seed(4)
+    model = create_model(name, 1000, image_size, backbone, types=types).eval()
+    with torch.no_grad():
+        scores = model(noise(2, 3, image_size, image_size)).scores
+    assert 0.05 < float(scores.mean()) < 0.5
+    assert 0.04 < float(scores.median()) < 0.5
+    assert float((scores < 1e-3).float().mean()) < 0.01
+
+
 def test_dead_start_is_impossible_at_a_thousand_classes() -> None:
     """With the plain start of Sabour's code a thousand classes begin dead; with ours none does."""
     images = noise(2, 3, 32, 32)
@@ -146,6 +159,16 @@ def test_unknown_model_and_field_are_named() -> None:
         create_model("contextcap", 3)
     with pytest.raises(ValueError, match=r"routing_iteration: no such field.*did you mean 'routing_iterations'"):
         create_model("capsnet", 3, routing_iteration=1)
+
+
+def test_arguments_go_before_a_preset_s_settings() -> None:
+    register_model("tiny", "small images", backbone="small", image_size=64, types=2)
+    try:
+        assert model_config("tiny", 3).image_size == (64, 64)
+        assert model_config("tiny", 3, 32, "paper").backbone == "paper"
+        assert model_config("tiny", 3, 32, "paper", types=5).types == 5
+    finally:
+        del PRESETS["tiny"]
 
 
 def test_register_a_preset_of_one_s_own() -> None:

@@ -73,8 +73,32 @@ def test_foreign_files(folder) -> None:
 def test_weights_of_another_size(folder) -> None:
     config = (folder / "config.json").read_text().replace('"decision_attributes": 16', '"decision_attributes": 8')
     (folder / "config.json").write_text(config)
-    with pytest.raises(ModelFileError, match=r"has shape \[.*\], expected \[.*and \d+ more|has shape"):
+    with pytest.raises(ModelFileError, match=r"head\.bias has shape \[3, 16\], expected \[3, 8\]"):
         CapsuleNetwork.from_pretrained(folder)
+
+
+def test_a_crash_while_saving_leaves_the_old_model(folder, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    model = CapsuleNetwork.from_pretrained(folder)
+    monkeypatch.setattr(safetensors.torch, "save_file", fail)
+    with pytest.raises(OSError, match="no space left"):
+        model.save_pretrained(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_configuration_that_cannot_be_built_names_its_file(folder) -> None:
+    config = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(config.replace('"backbone": "small"', '"backbone": "huge"'))
+    with pytest.raises(ModelFileError, match=r"config\.json: backbone: expected 'paper'"):
+        CapsuleNetwork.from_pretrained(folder)
+
+
+def test_options_of_a_download_mean_nothing_for_a_folder(folder) -> None:
+    with pytest.raises(ValueError, match="a local folder takes no option devize"):
+        CapsuleNetwork.from_pretrained(folder, devize="cuda")
 
 
 def test_no_such_folder(tmp_path) -> None:

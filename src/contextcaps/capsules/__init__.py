@@ -18,7 +18,7 @@ from contextcaps.capsules.em_routing import EMRouting, EMRoutingResult, em_routi
 from contextcaps.capsules.guards import unchecked
 from contextcaps.capsules.initial_routing import InitialRouting, capsule_statistic, initial_routing
 from contextcaps.capsules.mean_field import MeanFieldCRF, mean_field
-from contextcaps.capsules.primary import PrimaryCapsules, group_capsules
+from contextcaps.capsules.primary import PrimaryCapsules, group_capsules, primary_grid
 from contextcaps.capsules.reconstruction import ReconstructionDecoder, mask_decisions
 from contextcaps.capsules.routing import DynamicRouting, RoutingResult, dynamic_routing
 from contextcaps.capsules.squash import Lengths, Squash, lengths, squash
@@ -30,6 +30,7 @@ __all__ = [
     "lengths",
     "Lengths",
     "group_capsules",
+    "primary_grid",
     "PrimaryCapsules",
     "cast_votes",
     "Votes",

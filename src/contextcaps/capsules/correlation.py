@@ -10,7 +10,14 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import require_choice, require_count, require_same_dtype, require_tensor, widen
+from contextcaps.capsules.guards import (
+    both_sides,
+    require_choice,
+    require_count,
+    require_same_dtype,
+    require_tensor,
+    widen,
+)
 
 __all__ = ["correlation_weights", "correlate", "uniform_alpha", "CorrelationModule", "CorrelationResult", "LowLevelMap"]
 
@@ -60,9 +67,9 @@ def _cumulative_from_right(terms: Tensor) -> Tensor:
     return terms.flip(-1).cumsum(dim=-1).flip(-1)
 
 
-def uniform_alpha(capsules: int) -> Tensor:
+def uniform_alpha(capsules: int, device: torch.device | None = None) -> Tensor:
     """α_k = √(k-1), k = 2 … K, [K-1]: the start from which all K weights are 1/√K."""
-    return torch.arange(1, require_count("capsules", capsules), dtype=torch.float32).sqrt()
+    return torch.arange(1, require_count("capsules", capsules), dtype=torch.float32, device=device).sqrt()
 
 
 def correlate(votes: Tensor, alpha: Tensor) -> Tensor:
@@ -82,6 +89,7 @@ def correlate(votes: Tensor, alpha: Tensor) -> Tensor:
     one_for_all = isinstance(alpha, Tensor) and alpha.ndim == 2
     sizes = {"B": batch, "J": classes, "K-1": count - 1}
     require_tensor("alpha", alpha, "J K-1" if one_for_all else "B J K-1", **sizes)
+    require_same_dtype(votes=votes, alpha=alpha)
     weights = correlation_weights(alpha).expand(batch, classes, count)  # [B, J, K]
     return weighted_sum(votes, weights)  # [B, J, I]
 
@@ -106,12 +114,12 @@ class LowLevelMap(nn.Module):
     Args:
         types: D, capsule types in each grid cell.
         attributes: A, attributes of a capsule.
-        grid: (H, W).
+        grid: side N of the grid, or (H, W).
     """
 
-    def __init__(self, types: int, attributes: int, grid: tuple[int, int]) -> None:
+    def __init__(self, types: int, attributes: int, grid: int | tuple[int, int]) -> None:
         super().__init__()
-        self.types, self.attributes, self.grid = types, attributes, grid
+        self.types, self.attributes, self.grid = types, attributes, both_sides(grid)
         channels = require_count("types", types) * require_count("attributes", attributes)
         self.weight = nn.Parameter(torch.empty(types, attributes).normal_(std=channels**-0.5))  # [D, A]
         self.bias = nn.Parameter(torch.zeros(()))
@@ -150,20 +158,17 @@ class CorrelationModule(nn.Module):
         start: CorrelationStart = "uniform",
     ) -> None:
         super().__init__()
-        height, width = (grid, grid) if isinstance(grid, int) else grid
-        self.grid = (require_count("grid", height), require_count("grid", width))
+        self.grid = both_sides(grid)
         self.capsules = require_count("capsules", capsules)
         self.classes = require_count("classes", classes)
         self.start: CorrelationStart = require_choice("start", start, ("uniform", "literal"))  # type: ignore[assignment]
-        cells = height * width
+        cells = self.grid[0] * self.grid[1]
         inputs = cells if rank is None else require_count("rank", rank)
         spread = (1.0 if start == "literal" else self.SPREAD) * inputs**-0.5
         self.condense = None
         if rank is not None:
             self.condense = nn.Parameter(torch.empty(cells, rank).normal_(std=cells**-0.5))  # [N², r]
         self.weight = nn.Parameter(torch.empty(inputs, classes, capsules - 1).normal_(std=spread))  # [N² or r, J, K-1]
-        self.uniform: Tensor
-        self.register_buffer("uniform", uniform_alpha(capsules), persistent=False)  # [K-1]
 
     def alpha(self, feature_map: Tensor) -> Tensor:
         """[B, H, W] → alpha [B, J, K-1]."""
@@ -173,7 +178,9 @@ class CorrelationModule(nn.Module):
         if self.condense is not None:
             cells = cells @ self.condense  # [B, r]
         predicted = (cells @ self.weight.flatten(1)).unflatten(1, (self.classes, self.capsules - 1))  # [B, J, K-1]
-        return predicted if self.start == "literal" else self.uniform * (1 + widen(predicted))
+        if self.start == "literal":
+            return predicted
+        return uniform_alpha(self.capsules, predicted.device) * (1 + widen(predicted))  # [B, J, K-1]
 
     def weights(self, feature_map: Tensor) -> Tensor:
         """[B, H, W] → the capsules' weights [B, J, K]."""

@@ -65,14 +65,28 @@ def require_tensor(name: str, tensor: Tensor, legend: str, /, **sizes: int) -> t
 
 def require_values(name: str, tensor: Tensor) -> None:
     """Refuse NaN, unless a graph is being captured or the caller vouches for the values (`unchecked`)."""
-    if getattr(_state, "unchecked", False) or torch.compiler.is_compiling():
-        return
-    if tensor.device.type == "meta" or tensor.numel() == 0:
+    if _unwatched(tensor):
         return
     # amax carries a NaN through, in one pass and without a temporary of the tensor's size.
     if bool(torch.isnan(tensor.detach().amax())):
         count = int(torch.isnan(tensor.detach()).sum())
         raise ValueError(f"{name}: expected numbers, got NaN in {count} of {tensor.numel()} elements")
+
+
+def require_between(name: str, tensor: Tensor, low: float, high: float) -> None:
+    """Refuse NaN and values outside low … high, where values are looked at at all."""
+    if _unwatched(tensor):
+        return
+    require_values(name, tensor)
+    least, most = (float(value) for value in tensor.detach().aminmax())
+    if not low <= least <= most <= high:
+        raise ValueError(f"{name}: expected values from {low} to {high}, got {least:g} to {most:g}")
+
+
+def _unwatched(tensor: Tensor) -> bool:
+    """Whether values are not to be looked at, or there are none."""
+    trusted = getattr(_state, "unchecked", False) or torch.compiler.is_compiling()
+    return trusted or tensor.device.type == "meta" or tensor.numel() == 0
 
 
 def require_same_dtype(**tensors: Tensor) -> None:
@@ -88,6 +102,12 @@ def require_count(name: str, value: int, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name}: expected a whole number of at least {least}, got {value!r}")
     return value
+
+
+def both_sides(grid: int | tuple[int, int]) -> tuple[int, int]:
+    """(H, W) of a grid given by its side or by both, each at least 1."""
+    height, width = (grid, grid) if isinstance(grid, int) else grid
+    return require_count("grid", height), require_count("grid", width)
 
 
 def require_choice(name: str, value: str, choices: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from contextcaps.capsules.guards import require_count, require_same_dtype, require_tensor, widen
+from contextcaps.capsules.guards import both_sides, require_count, require_same_dtype, require_tensor, widen
 
 __all__ = ["capsule_statistic", "initial_routing", "InitialRouting"]
 
@@ -29,8 +29,7 @@ def capsule_statistic(capsules: Tensor, eps: float = 1e-3) -> Tensor:
     tensor([[   2., 2000.]])
     """
     require_tensor("capsules", capsules, "B K A")
-    if not eps > 0:
-        raise ValueError(f"eps: expected a number above 0, got {eps!r}")
+    _require_eps(eps)
     wide = widen(capsules)  # [B, K, A]
     mean = wide.mean(dim=-1)  # [B, K]
     variance = (wide - mean.unsqueeze(-1)).square().mean(dim=-1)  # [B, K]
@@ -39,16 +38,22 @@ def capsule_statistic(capsules: Tensor, eps: float = 1e-3) -> Tensor:
     return (mean / deviation).to(capsules.dtype)  # [B, K]
 
 
+def _require_eps(eps: float) -> float:
+    if not eps > 0:
+        raise ValueError(f"eps: expected a number above 0, got {eps!r}")
+    return eps
+
+
 def initial_routing(
-    capsules: Tensor, kernel: Tensor, grid: tuple[int, int], bias: Tensor | None = None, eps: float = 1e-3
+    capsules: Tensor, kernel: Tensor, grid: int | tuple[int, int], bias: Tensor | None = None, eps: float = 1e-3
 ) -> Tensor:
     """Initial routing weights b_k: the D maps of `capsule_statistic`, each convolved with the same f×f kernel.
 
     Args:
         capsules: [B, K, A] with K = D·H·W, type-major.
         kernel: [f, f], f odd; zero padding (f-1)/2 keeps the grid.
-        grid: (H, W).
-        bias: a single number added to all.
+        grid: side N of the grid, or (H, W).
+        bias: a tensor of a single number, added to all.
         eps: as in `capsule_statistic`.
 
     Returns:
@@ -58,9 +63,9 @@ def initial_routing(
     size, _ = require_tensor("kernel", kernel, "f f")
     if size % 2 == 0 or kernel.shape[0] != kernel.shape[1]:
         raise ValueError(f"kernel: expected shape [f, f] with f odd, got {list(kernel.shape)}")
-    height, width = (require_count("grid", side) for side in grid)
-    if bias is not None and bias.numel() != 1:
-        raise ValueError(f"bias: expected a single number, got shape {list(bias.shape)}")
+    height, width = both_sides(grid)
+    if bias is not None:
+        require_tensor("bias", bias.reshape(-1) if isinstance(bias, Tensor) else bias, "one", one=1)
     if count % (height * width):
         raise ValueError(
             f"capsules: expected K a multiple of the grid's {height}×{width} = {height * width}, got K={count}"
@@ -94,10 +99,9 @@ class InitialRouting(nn.Module):
         eps: float = 1e-3,
     ) -> None:
         super().__init__()
-        height, width = (grid, grid) if isinstance(grid, int) else grid
-        self.grid = (require_count("grid", height), require_count("grid", width))
+        self.grid = both_sides(grid)
         self.types = require_count("types", types)
-        self.eps = eps
+        self.eps = _require_eps(eps)
         if require_count("kernel_size", kernel_size) % 2 == 0:
             raise ValueError(f"kernel_size: expected an odd number, got {kernel_size}")
         self.kernel = nn.Parameter(torch.zeros(kernel_size, kernel_size))  # [f, f]

@@ -153,6 +153,7 @@ class MeanFieldCRF(nn.Module):
         return self.left, self.right
 
     def forward(self, votes: Tensor) -> Tensor:
+        require_tensor("votes", votes, "B K J I", J=self.classes)
         if self.literal:
             return mean_field(votes, self.pairwise, self.iterations, unary="current", returns="marginals")
         return mean_field(votes, self.pairwise, self.iterations, centre=True, scale=float(self.classes))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from contextcaps.capsules.guards import require_count, require_same_dtype, require_tensor
 from contextcaps.capsules.squash import squash
 
-__all__ = ["group_capsules", "PrimaryCapsules"]
+__all__ = ["group_capsules", "primary_grid", "PrimaryCapsules"]
 
 
 def group_capsules(maps: Tensor, types: int, attributes: int) -> Tensor:
@@ -24,6 +24,22 @@ def group_capsules(maps: Tensor, types: int, attributes: int) -> Tensor:
     batch, _, height, width = require_tensor("maps", maps, "B D·A H W", **{"D·A": types * attributes})
     grouped = maps.reshape(batch, types, attributes, height, width)  # [B, D, A, H, W]
     return grouped.permute(0, 1, 3, 4, 2).reshape(batch, types * height * width, attributes)  # [B, K, A]
+
+
+def primary_grid(features: tuple[int, int], kernel_size: int, stride: int, padding: int) -> tuple[int, int]:
+    """(H, W) of the capsules that a convolution cuts from a feature map of that height and width.
+
+    >>> primary_grid((20, 20), kernel_size=9, stride=2, padding=0)  # 28 px after the paper's first convolution
+    (6, 6)
+    """
+    height, width = ((side + 2 * padding - kernel_size) // stride + 1 for side in features)
+    if min(height, width) < 1:
+        least = kernel_size - 2 * padding
+        raise ValueError(
+            f"features: expected a map of at least {least}×{least} for primary capsules of kernel {kernel_size}, "
+            f"got {features[0]}×{features[1]}; use larger images or another backbone"
+        )
+    return height, width
 
 
 class PrimaryCapsules(nn.Module):
@@ -57,14 +73,15 @@ class PrimaryCapsules(nn.Module):
         nn.init.kaiming_normal_(self.convolution.weight, nonlinearity="linear")
         nn.init.zeros_(self.convolution.bias)  # type: ignore[arg-type]
 
+    def grid_of(self, features: Tensor) -> tuple[int, int]:
+        """(H, W) of the capsules that these features give."""
+        convolution = self.convolution
+        kernel_size, stride, padding = convolution.kernel_size[0], convolution.stride[0], int(convolution.padding[0])
+        return primary_grid((features.shape[-2], features.shape[-1]), kernel_size, stride, padding)
+
     def forward(self, features: Tensor) -> Tensor:
-        *_, height, width = require_tensor("features", features, "B C H W", C=self.convolution.in_channels)
+        require_tensor("features", features, "B C H W", C=self.convolution.in_channels)
         require_same_dtype(features=features, weight=self.convolution.weight)
-        least = self.convolution.kernel_size[0] - 2 * int(self.convolution.padding[0])
-        if min(height, width) < least:
-            raise ValueError(
-                f"features: expected a map of at least {least}×{least} for this kernel, got {height}×{width}; "
-                "use larger images or another backbone"
-            )
+        self.grid_of(features)  # refuses a map that is too small
         maps = self.convolution(features)  # [B, D·A, H', W']
         return squash(group_capsules(maps, self.types, self.attributes))  # [B, K, A]

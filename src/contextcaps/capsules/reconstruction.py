@@ -9,7 +9,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import require_count, require_same_dtype, require_tensor
+from contextcaps.capsules.guards import require_count, require_same_dtype, require_tensor, require_values
 
 __all__ = ["mask_decisions", "ReconstructionDecoder"]
 
@@ -26,6 +26,8 @@ def mask_decisions(decisions: Tensor, present: Tensor) -> Tensor:
     shape = list(present.shape) if isinstance(present, Tensor) else type(present).__name__
     if shape != [batch, classes]:
         raise ValueError(f"present: expected shape [B={batch}, J={classes}], got {shape}")
+    if present.is_floating_point():
+        require_values("present", present)
     return decisions * present.to(decisions.dtype).unsqueeze(-1)  # [B, J, I]
 
 
@@ -45,7 +47,10 @@ class ReconstructionDecoder(nn.Module):
         super().__init__()
         self.classes, self.attributes, self.image_shape = classes, attributes, image_shape
         channels, height, width = (require_count("image_shape", size) for size in image_shape)
-        sizes = [require_count("classes", classes) * require_count("attributes", attributes), *hidden]
+        sizes = [
+            require_count("classes", classes) * require_count("attributes", attributes),
+            *(require_count("hidden", size) for size in hidden),
+        ]
         layers: list[nn.Module] = []
         for inputs, outputs in itertools.pairwise(sizes):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import require_choice, require_count, require_tensor, widen
+from contextcaps.capsules.guards import require_choice, require_count, require_same_dtype, require_tensor, widen
 from contextcaps.capsules.squash import squash
 
 __all__ = ["dynamic_routing", "DynamicRouting", "RoutingResult", "InitialAs", "Normalize"]
@@ -26,7 +26,7 @@ class RoutingResult(NamedTuple):
     couplings: Tensor
     """[B, K, J], the weights with which the votes were summed into the decisions."""
     logits: Tensor
-    """[B, K, J], the routing logits that the couplings came from."""
+    """[B, K, J], the routing logits that the couplings came from; float32 for half-precision votes."""
     sums: Tensor
     """[B, J, I], the decisions before the squash."""
 
@@ -38,21 +38,23 @@ def dynamic_routing(
     initial_as: InitialAs = "couplings",
     normalize: Normalize = "classes",
     bias: Tensor | None = None,
+    gain: Tensor | float = 1.0,
 ) -> RoutingResult:
     """Route votes to decisions: couplings from logits, sum, squash, and logits that grow with agreement.
 
-    Each iteration computes c = softmax(b), s_j = Σ_k c_kj · vote_kj + bias_j, v_j = squash(s_j), and, but for the last,
-    b_kj ← b_kj + vote_kj · v_j.
+    Each iteration computes c = softmax(b), s_j = gain · Σ_k c_kj · vote_kj + bias_j, v_j = squash(s_j), and, but for
+    the last, b_kj ← b_kj + vote_kj · v_j.
 
     Args:
         votes: [B, K, J, I].
-        iterations: how often couplings are computed; 1 is the plain mean over classes.
+        iterations: how often couplings are computed; 1 sums all votes with the same weight.
         initial: initial routing weights, [B, K] (the same for all classes) or [B, K, J].
         initial_as: what `initial` is taken for. "couplings": it is the couplings of the first iteration, and multiplies
             the softmaxed couplings of the later ones. "gate": it multiplies the votes. "logits": it is added to the
             logits before the softmax; constant over classes and normalised over classes it cancels, and is a no-op.
         normalize: the softmax runs over "classes" (Sabour) or over "capsules".
         bias: [J, I], added before the squash.
+        gain: a single number; 1 is Sabour's routing. With J classes the couplings are 1/J, and a gain makes up for it.
 
     >>> result = dynamic_routing(torch.randn(2, 12, 5, 16))
     >>> result.decisions.shape, result.couplings.sum(dim=2).allclose(torch.ones(2, 12))
@@ -64,7 +66,11 @@ def dynamic_routing(
     require_choice("normalize", normalize, ("classes", "capsules"))
     if bias is not None:
         require_tensor("bias", bias, "J I", J=classes, I=attributes)
-    weights = None if initial is None else _per_class(initial, batch, count, classes)  # [B, K, J or 1]
+        require_same_dtype(votes=votes, bias=bias)
+    weights = None  # [B, K, J or 1]
+    if initial is not None:
+        weights = _per_class(initial, batch, count, classes)
+        require_same_dtype(votes=votes, initial=initial)
 
     if weights is not None and initial_as == "gate":
         votes = votes * weights.unsqueeze(-1).to(votes.dtype)  # [B, K, J, I]
@@ -77,7 +83,7 @@ def dynamic_routing(
         couplings = torch.softmax(logits, dim=softmax_dim)  # [B, K, J]
         if weights is not None and initial_as == "couplings":
             couplings = weights.expand_as(couplings) if iteration == 0 else couplings * weights  # [B, K, J]
-        sums = torch.einsum("bkj,bkji->bji", couplings.to(votes.dtype), votes)  # [B, J, I]
+        sums = gain * torch.einsum("bkj,bkji->bji", couplings.to(votes.dtype), votes)  # [B, J, I]
         if bias is not None:
             sums = sums + bias  # [B, J, I]
         decisions = squash(sums)  # [B, J, I]
@@ -117,10 +123,12 @@ class DynamicRouting(nn.Module):
         self.iterations = require_count("iterations", iterations)
         self.initial_as: InitialAs = initial_as
         self.normalize: Normalize = normalize
+        require_choice("initial_as", initial_as, ("couplings", "logits", "gate"))
+        require_choice("normalize", normalize, ("classes", "capsules"))
         self.bias = None if bias_shape is None else nn.Parameter(torch.zeros(bias_shape))  # [J, I]
 
-    def forward(self, votes: Tensor, initial: Tensor | None = None) -> RoutingResult:
-        return dynamic_routing(votes, self.iterations, initial, self.initial_as, self.normalize, self.bias)
+    def forward(self, votes: Tensor, initial: Tensor | None = None, gain: Tensor | float = 1.0) -> RoutingResult:
+        return dynamic_routing(votes, self.iterations, initial, self.initial_as, self.normalize, self.bias, gain)
 
     def extra_repr(self) -> str:
         return f"iterations={self.iterations}, initial_as={self.initial_as!r}, normalize={self.normalize!r}"

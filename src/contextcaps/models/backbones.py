@@ -41,7 +41,8 @@ class PaperBackbone(Backbone):
 
 
 class SmallBackbone(Backbone):
-    """A strided residual stem for 32 to 128 px: seven 3×3 convolutions, grid 4×4 at 32 px and 8×8 at 64 and 128 px.
+    """A strided residual stem for 32 to 128 px: seven 3×3 convolutions, at most 8×8 cells: 4×4 at 32 px, 8×8
+    at 64 and at 128 px.
 
     Group normalisation rather than batch normalisation: the same in training and use, for any batch size.
     """
@@ -50,12 +51,12 @@ class SmallBackbone(Backbone):
 
     def __init__(self, in_channels: int, image_size: tuple[int, int]) -> None:
         super().__init__()
-        first_stride = 2 if max(image_size) > 96 else 1
+        first_stride = 2 if max(image_size) > 64 else 1
         self.stem = nn.Sequential(_convolution(in_channels, 64, stride=first_stride), nn.ReLU(inplace=True))
         self.blocks = nn.Sequential(ResidualBlock(64, 64), ResidualBlock(64, 128), ResidualBlock(128, 256))
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.blocks(self.stem(images))  # [B, 256, H/8, W/8], or /16 from 97 px on
+        return self.blocks(self.stem(images))  # [B, 256, H/8, W/8], or /16 from 65 px on
 
 
 class ResidualBlock(nn.Module):

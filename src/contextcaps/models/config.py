@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import typing
 from pathlib import Path
 from typing import Any, Literal
@@ -55,9 +56,9 @@ class ModelConfig:
     routing_iterations: int = 3
     """Iterations of the routing; 1 weighs all votes alike."""
     normalize: Literal["classes", "capsules"] = "classes"
-    """What the softmax of dynamic routing runs over: classes (Sabour) or capsules."""
+    """What the softmax of dynamic routing runs over: classes (Sabour) or capsules. EM routing has its own."""
     decision_bias: bool = True
-    """Add a learnable bias to each decision capsule before the squash."""
+    """Add a learnable bias to each decision capsule before the squash. EM routing has none."""
 
     initial_routing: Literal["none", "couplings", "gate", "logits"] = "none"
     """RW, and what it is taken for; see `dynamic_routing`. Logits over classes, the literal reading, are a no-op."""
@@ -81,20 +82,19 @@ class ModelConfig:
     """Rank of the layer that predicts alpha; None for the full one of N² · J · (K-1) weights."""
 
     start_length: float | None = 0.1
-    """Mean length of the decision capsules at the start, reached by scaling the vote weights; None: Sabour's plain 0.1
-    deviation, at which many classes begin dead."""
+    """Mean length of the decision capsules at the start, before any agreement, reached by a gain on the sums of votes.
+    None: no gain, as in Sabour's code, at which many classes begin dead. EM routing has no use for it."""
     reconstruction: bool = False
     """Add Sabour's decoder, which rebuilds the image from the decision capsules."""
     max_weights: int = 500_000_000
     """Refuse to build a head with more weights than this."""
 
     def __post_init__(self) -> None:
-        size = self.image_size
-        resolved: dict[str, Any] = {"image_size": (size, size) if isinstance(size, int) else tuple(size)}
-        for name in ("class_names", "pixel_mean", "pixel_std"):
+        if isinstance(self.image_size, int) and not isinstance(self.image_size, bool):
+            self._set({"image_size": (self.image_size, self.image_size)})
+        for name in ("image_size", "class_names", "pixel_mean", "pixel_std"):
             value = getattr(self, name)
-            resolved[name] = tuple(value) if isinstance(value, (list, tuple)) else value
-        self._set(resolved)
+            self._set({name: tuple(value) if isinstance(value, list) else value})
         self._check_kinds()
         photo = self.in_channels == 3
         self._set(
@@ -102,11 +102,14 @@ class ModelConfig:
                 "backbone": ("paper" if max(self.image_size) <= 32 else "small")
                 if self.backbone == "auto"
                 else self.backbone,
-                "pixel_mean": self.pixel_mean or (_PHOTO_MEAN if photo else (0.5,) * self.in_channels),
-                "pixel_std": self.pixel_std or (_PHOTO_STD if photo else (0.5,) * self.in_channels),
             }
         )
-        self._set({"types": self.types or (32 if self.backbone == "paper" else 16)})
+        if self.pixel_mean is None:
+            self._set({"pixel_mean": _PHOTO_MEAN if photo else (0.5,) * self.in_channels})
+        if self.pixel_std is None:
+            self._set({"pixel_std": _PHOTO_STD if photo else (0.5,) * self.in_channels})
+        if self.types is None:
+            self._set({"types": 32 if self.backbone == "paper" else 16})
         self._check_values()
 
     def _set(self, values: dict[str, Any]) -> None:
@@ -139,7 +142,7 @@ class ModelConfig:
         for name in ("pixel_mean", "pixel_std"):
             if len(getattr(self, name)) != self.in_channels:
                 raise ValueError(f"{name}: expected {self.in_channels} values (in_channels), got {getattr(self, name)}")
-        if min(self.pixel_std or ()) <= 0:
+        if min(self.pixel_std or (1,)) <= 0:
             raise ValueError(f"pixel_std: expected values above 0, got {self.pixel_std}")
         self._check_class_names()
         routes_dynamically = self.aggregation != "correlation" and self.routing == "dynamic"
@@ -148,6 +151,8 @@ class ModelConfig:
                 f"initial_routing: expected 'gate' or 'none' without dynamic routing, got {self.initial_routing!r} "
                 f"with aggregation={self.aggregation!r} and routing={self.routing!r}"
             )
+        if self.crf == "literal" and self.start_length is not None:
+            raise ValueError(f"start_length: expected None with crf='literal', got {self.start_length}")
         if self.crf_rank is not None and self.crf_per_attribute:
             raise ValueError("crf_rank: expected None together with crf_per_attribute, got both")
         if self.pretrained and not self.backbone.startswith("timm:"):
@@ -194,7 +199,7 @@ class ModelConfig:
     @classmethod
     def from_yaml(cls, source: str | Path) -> "ModelConfig":
         """The configuration from a YAML file (a `Path`, or a string that names one) or from YAML text."""
-        is_file = isinstance(source, Path) or "\n" not in source
+        is_file = isinstance(source, Path) or not ("\n" in source or ": " in source)
         text = Path(source).read_text(encoding="utf-8") if is_file else str(source)
         try:
             values = yaml.safe_load(text)
@@ -221,7 +226,7 @@ def _fits(value: Any, kind: Any) -> bool:
             and all(_fits(item, inner[0]) for item in value)
         )
     if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
 
 

@@ -97,6 +97,9 @@ class CapsuleHead(nn.Module):
             per_attribute = attributes if config.crf_per_attribute else None
             literal = config.crf == "literal"
             self.crf = MeanFieldCRF(classes, config.crf_iterations, per_attribute, config.crf_rank, literal)
+        self.gain: Tensor
+        """A single number that the sums of votes are multiplied with; set once, by `start_alive`."""
+        self.register_buffer("gain", torch.ones(()))
         self.low_level_map: LowLevelMap | None = None
         self.correlation: CorrelationModule | None = None
         if config.aggregation != "routing":
@@ -125,7 +128,7 @@ class CapsuleHead(nn.Module):
         capsules = self.primary(features)  # [B, K, A]
         votes = self.votes(capsules)  # [B, K, J, I]
         corrected = votes if self.crf is None else self.crf(votes)  # [B, K, J, I]
-        grid = self._grid_of(features) if self.takes_any_size else self.grid
+        grid = self.primary.grid_of(features) if self.takes_any_size else self.grid
         steps = self._aggregate(capsules, corrected, grid)
         intermediates = None
         if return_intermediates:
@@ -153,7 +156,9 @@ class CapsuleHead(nn.Module):
         if self.routing is None:
             assert weights is not None
             # The gate scales a capsule's vote, so it may as well scale the vote's weight, which is I times smaller.
-            sums = weighted_sum(votes, weights if gate is None else weights * gate.unsqueeze(1))  # [B, J, I]
+            sums = self.gain * weighted_sum(
+                votes, weights if gate is None else weights * gate.unsqueeze(1)
+            )  # [B, J, I]
             sums = sums if self.bias is None else sums + self.bias  # [B, J, I]
             return _Aggregation(squash(sums), sums, initial, None, None, weights)
 
@@ -166,38 +171,44 @@ class CapsuleHead(nn.Module):
         if isinstance(self.routing, EMRouting):
             clusters = self.routing(votes, lengths(capsules))
             return _Aggregation(clusters.decisions, clusters.means, initial, clusters.couplings, None, weights)
-        routed = self.routing(votes, None if gate is not None else initial)
+        routed = self.routing(votes, None if gate is not None else initial, self.gain)
         return _Aggregation(routed.decisions, routed.sums, initial, routed.couplings, routed.logits, weights)
 
-    def _grid_of(self, features: Tensor) -> tuple[int, int]:
-        convolution = self.primary.convolution
-        kernel, stride, padding = convolution.kernel_size[0], convolution.stride[0], int(convolution.padding[0])
-        height, width = ((side + 2 * padding - kernel) // stride + 1 for side in features.shape[-2:])
-        return height, width
-
     @torch.no_grad()
-    def start_alive(self, features: Tensor, target: float, attempts: int = 12) -> float:
-        """Scale the vote weights until the decision capsules of these features have the mean length `target`.
+    def start_alive(self, features: Tensor, target: float) -> None:
+        """Set the gain so that the decision capsules of these features have the mean length `target` before agreement.
 
         The squash is quadratic near zero and couplings are 1/J, so that a start which suits ten classes leaves a
         thousand of them dead; and how large a sum of K votes gets depends on how much they agree. So it is measured, as
-        in Mishkin and Matas, "All You Need Is a Good Init", 2016, rather than computed. The CRF, which starts as the
-        identity, is left out. Returns the mean length reached.
+        in Mishkin and Matas, "All You Need Is a Good Init", 2016, rather than computed. The sums are scaled, not the
+        votes: large votes would make the first agreement decide everything. The CRF starts as the identity and has no
+        part in this.
         """
-        capsules = self.primary(features)  # [B, K, A]
+        self.gain.fill_(1.0)
+        sizes = lengths(self._sums_before_agreement(self.primary(features))).double()  # [B, J]
+        if not bool((sizes > 0).any()):
+            return  # nothing comes out of the backbone for noise: no gain would help
+        # The mean squashed length rises with the gain from 0 to 1: halve the interval around the target.
+        low, high = 1e-9, 1e9
+        for _ in range(100):
+            middle = (low * high) ** 0.5
+            squares = (middle * sizes).square()  # [B, J]
+            low, high = (low, middle) if float((squares / (1 + squares)).mean()) > target else (middle, high)
+        self.gain.fill_(low)
+
+    def _sums_before_agreement(self, capsules: Tensor) -> Tensor:
+        """[B, J, I], the sums while all couplings are alike: the first iteration's, with RW those of the later ones."""
         votes = self.votes(capsules)  # [B, K, J, I]
-        scale, reached = 1.0, 0.0
-        for attempt in range(attempts):
-            reached = float(lengths(self._aggregate(capsules, votes * scale, self.grid).decisions).mean())
-            if abs(reached - target) < 0.05 * target:
-                break
-            # A length L comes from a sum of length √(L/(1-L)), which grows with the scale; damped if it runs back and
-            # forth, since routing sharpens with it. From nothing at all, a large step.
-            reached = min(max(reached, 1e-9), 1 - 1e-6)
-            ratio = (target / (1 - target)) / (reached / (1 - reached))
-            scale *= ratio ** (0.5 if attempt < 4 else 0.25)
-        self.votes.weight.mul_(scale)
-        return reached
+        if not isinstance(self.routing, DynamicRouting):
+            return self._aggregate(capsules, votes, self.grid).sums
+        iterations, self.routing.iterations = self.routing.iterations, 1
+        try:
+            sums = self._aggregate(capsules, votes, self.grid).sums
+        finally:
+            self.routing.iterations = iterations
+        if self.config.initial_routing == "couplings" and iterations > 1:
+            sums = sums / (self.config.num_classes if self.config.normalize == "classes" else self.capsules)
+        return sums
 
     def _weight_counts(self) -> dict[str, int]:
         """How many weights each large part takes, counted before it is made."""

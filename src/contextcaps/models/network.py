@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,9 +11,10 @@ import safetensors
 import safetensors.torch
 import torch
 from huggingface_hub import PyTorchModelHubMixin, constants, hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from torch import Tensor, nn
 
-from contextcaps.capsules import ReconstructionDecoder, unchecked
+from contextcaps.capsules import ReconstructionDecoder, primary_grid, unchecked
 from contextcaps.capsules.guards import require_tensor
 from contextcaps.models.backbones import build_backbone
 from contextcaps.models.config import ModelConfig
@@ -22,6 +24,23 @@ __all__ = ["CapsuleNetwork", "ModelFileError", "Step"]
 
 FORMAT = "contextcaps-1"
 """Written into every saved configuration, so that a foreign file is told from one of ours."""
+
+
+MODEL_CARD = """---
+{{ card_data }}
+---
+
+# A contextcaps model
+
+A capsule network for multi-label image tagging, saved by contextcaps. `config.json` has its settings and class names:
+
+    from contextcaps import CapsuleNetwork
+
+    model = CapsuleNetwork.from_pretrained("this folder")
+
+Nothing is said here about how it was trained, or how well it does.
+"""
+"""What a saved model's README says, unless somebody writes a better one."""
 
 
 class ModelFileError(ValueError):
@@ -45,6 +64,7 @@ class CapsuleNetwork(
     license="apache-2.0",
     pipeline_tag="image-classification",
     tags=["multi-label", "capsule-network"],
+    model_card_template=MODEL_CARD,
 ):
     """A backbone and a capsule head, built from a configuration.
 
@@ -63,12 +83,17 @@ class CapsuleNetwork(
         primary = (self.backbone.primary_kernel, self.backbone.primary_stride, self.backbone.primary_padding)
         self.pixel_mean: Tensor
         self.pixel_std: Tensor
-        self.register_buffer(
-            "pixel_mean", torch.tensor(config.pixel_mean)[:, None, None], persistent=False
-        )  # [C, 1, 1]
-        self.register_buffer("pixel_std", torch.tensor(config.pixel_std)[:, None, None], persistent=False)  # [C, 1, 1]
+        self.register_buffer("pixel_mean", torch.tensor(config.pixel_mean)[:, None, None])  # [C, 1, 1]
+        self.register_buffer("pixel_std", torch.tensor(config.pixel_std)[:, None, None])  # [C, 1, 1]
         features = self._example_features()
-        self.head = CapsuleHead(config, self.backbone.out_channels, primary, _grid(features, primary, config))
+        self.feature_shape = tuple(features.shape[1:])
+        """(C, H, W) of the backbone's features."""
+        try:
+            grid = primary_grid((features.shape[-2], features.shape[-1]), *primary)
+        except ValueError as error:
+            height, width = config.image_size
+            raise ValueError(f"image_size: {height}×{width} px is too small for {config.backbone!r}: {error}") from None
+        self.head = CapsuleHead(config, self.backbone.out_channels, primary, grid)
         self.decoder: ReconstructionDecoder | None = None
         if config.reconstruction:
             image_shape = (config.in_channels, *config.image_size)
@@ -89,6 +114,8 @@ class CapsuleNetwork(
         if not self.head.takes_any_size:
             sizes |= {"H": self.config.image_size[0], "W": self.config.image_size[1]}
         require_tensor("images", pixels, "B C H W", **sizes)
+        if not torch.is_autocast_enabled(pixels.device.type):
+            pixels = pixels.to(self.pixel_mean.dtype)  # that of the weights, where the network is in half precision
         # The pixels are known to be numbers by now; looking again at every step would cost more than the step.
         trusting = contextlib.nullcontext() if torch.compiler.is_compiling() else unchecked()
         with trusting:
@@ -130,15 +157,12 @@ class CapsuleNetwork(
     def steps(self) -> list[Step]:
         """The way from image to scores: what each step gives, and how many weights it holds."""
         config, head = self.config, self.head
-        image = torch.zeros(1, config.in_channels, *config.image_size, device=self.pixel_mean.device)
-        with torch.no_grad():
-            features = self.backbone(image)  # [1, C, H, W]
         capsules, classes, attributes = head.capsules, config.num_classes, config.decision_attributes
         votes = (capsules, classes, attributes)
         bias = 0 if head.bias is None else head.bias.numel()
         steps: list[tuple[str, tuple[int, ...], int]] = [
-            ("image", tuple(image.shape[1:]), 0),
-            (f"backbone {config.backbone}", tuple(features.shape[1:]), _count(self.backbone)),
+            ("image", (config.in_channels, *config.image_size), 0),
+            (f"backbone {config.backbone}", self.feature_shape, _count(self.backbone)),
             ("primary capsules [K, A]", (capsules, config.attributes), _count(head.primary)),
         ]
         if head.initial is not None:
@@ -156,16 +180,34 @@ class CapsuleNetwork(
         steps.append(("scores [J]", (classes,), 0))
         return [Step(*step) for step in steps]
 
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """Save weights (safetensors), configuration with class names (JSON) and a model card into a folder.
+
+        Each file is written elsewhere and moved into its place when all are complete, so that a crash leaves the old
+        files or the new ones.
+
+        Args:
+            save_directory: made if it is not there.
+            options: those of `huggingface_hub.ModelHubMixin.save_pretrained`, such as `push_to_hub=True`.
+        """
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
+            address = super().save_pretrained(temporary, **{"repo_id": folder.name, **options})
+            card = folder / constants.REPOCARD_NAME
+            kept = {card.name} if card.exists() else set()  # somebody may have written into it
+            for path in sorted(Path(temporary).iterdir(), reverse=True):  # weights before the configuration
+                if path.name not in kept:
+                    os.replace(path, folder / path.name)
+        return address
+
     def _save_pretrained(self, save_directory: Path) -> None:
-        """Weights as safetensors and the configuration as JSON, each written beside its place and then moved there."""
         weights = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
-        _replace(
-            save_directory / constants.SAFETENSORS_SINGLE_FILE,
-            safetensors.torch.save(weights, metadata={"format": "pt", "library": FORMAT}),
-        )
+        metadata = {"format": "pt", "library": FORMAT}
+        safetensors.torch.save_file(weights, save_directory / constants.SAFETENSORS_SINGLE_FILE, metadata)
         document = {"format": FORMAT, **self.config.to_dict()}
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-        _replace(save_directory / constants.CONFIG_NAME, text.encode())
+        (save_directory / constants.CONFIG_NAME).write_text(text, encoding="utf-8")
 
     @classmethod
     def from_pretrained(
@@ -181,49 +223,42 @@ class CapsuleNetwork(
             pretrained_model_name_or_path: a folder written by `save_pretrained`, or a model's name on the Hugging Face
                 Hub.
             device: where the weights go.
-            download: options of `huggingface_hub.hf_hub_download`, such as `revision` and `token`.
+            download: for the Hub, options of `huggingface_hub.hf_hub_download`, such as `revision` and `token`.
 
         Raises:
             ModelFileError: a file is missing, cut off, or not of this library.
         """
         source = str(pretrained_model_name_or_path)
-        names = (constants.CONFIG_NAME, constants.SAFETENSORS_SINGLE_FILE)
-        if os.path.isdir(source):
-            config_file, weights_file = (Path(source, name) for name in names)
-        elif isinstance(pretrained_model_name_or_path, Path) or source.count("/") != 1 or source.startswith((".", "/")):
-            raise ModelFileError(f"{source}: no such folder; expected one written by save_pretrained")
-        else:
-            config_file, weights_file = (Path(hf_hub_download(source, name, **download)) for name in names)
-        network = cls(_read_config(config_file), start=False)
+        config_file, weights_file = _find_files(source, isinstance(pretrained_model_name_or_path, Path), download)
+        config = _read_config(config_file)
+        try:
+            network = cls(config, start=False)
+        except ValueError as error:
+            raise ModelFileError(f"{config_file}: {error}") from None
         _load_weights(network, weights_file)
         return network.to(device).eval()
 
 
-def _grid(features: Tensor, primary: tuple[int, int, int], config: ModelConfig) -> tuple[int, int]:
-    """The grid of primary capsules that these features allow."""
-    kernel, stride, padding = primary
-    height, width = ((side + 2 * padding - kernel) // stride + 1 for side in features.shape[-2:])
-    if min(height, width) < 1:
-        raise ValueError(
-            f"image_size: {config.image_size[0]}×{config.image_size[1]} px leave backbone {config.backbone!r} a map of "
-            f"{features.shape[-2]}×{features.shape[-1]}, too small for its {kernel}×{kernel} primary capsules; "
-            "use larger images or another backbone"
-        )
-    return height, width
+def _find_files(source: str, is_path: bool, download: dict[str, Any]) -> tuple[Path, Path]:
+    """Configuration and weights of a saved network, in a local folder or fetched from the Hub."""
+    names = (constants.CONFIG_NAME, constants.SAFETENSORS_SINGLE_FILE)
+    if os.path.isdir(source):
+        if download:
+            raise ValueError(f"{source}: a local folder takes no option {', '.join(download)}")
+        config, weights = (Path(source, name) for name in names)
+        return config, weights
+    if is_path or source.count("/") != 1 or source.startswith((".", "/", "~")):
+        raise ModelFileError(f"{source}: no such folder; expected one written by save_pretrained")
+    try:
+        config, weights = (Path(hf_hub_download(source, name, **download)) for name in names)
+    except (OSError, HfHubHTTPError, HFValidationError) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise ModelFileError(f"{source}: no such folder, and not to be had from the Hugging Face Hub: {why}") from None
+    return config, weights
 
 
 def _count(module: nn.Module | None) -> int:
     return 0 if module is None else sum(parameter.numel() for parameter in module.parameters())
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that a crash leaves the old one or the new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _read_config(path: Path) -> ModelConfig:
@@ -231,6 +266,8 @@ def _read_config(path: Path) -> ModelConfig:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelFileError(f"{path}: no such file; expected a folder written by save_pretrained") from None
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ModelFileError(f"{path}: cut off or no JSON ({error}); save or download the model again") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:

@@ -35,21 +35,22 @@ def register_model(name: str, description: str, **settings: Any) -> None:
 def model_config(
     name: str,
     num_classes: int,
-    image_size: int | tuple[int, int] = 64,
-    backbone: str = "auto",
+    image_size: int | tuple[int, int] | None = None,
+    backbone: str | None = None,
     **overrides: Any,
 ) -> ModelConfig:
     """The configuration of a preset for so many classes; `overrides` are any further fields of `ModelConfig`."""
     _, settings = _preset(name)
-    values = {"model": name, "num_classes": num_classes, "image_size": image_size, "backbone": backbone}
-    return ModelConfig.from_dict({**values, **settings, **overrides})
+    given = {"image_size": image_size, "backbone": backbone}
+    asked = {field: value for field, value in given.items() if value is not None}
+    return ModelConfig.from_dict({**settings, "model": name, "num_classes": num_classes, **asked, **overrides})
 
 
 def create_model(
     name: str,
     num_classes: int,
-    image_size: int | tuple[int, int] = 64,
-    backbone: str = "auto",
+    image_size: int | tuple[int, int] | None = None,
+    backbone: str | None = None,
     **overrides: Any,
 ) -> CapsuleNetwork:
     """Build a network by the name of its preset.
@@ -57,8 +58,8 @@ def create_model(
     Args:
         name: one of `list_models()`.
         num_classes: J.
-        image_size: side of the images in pixels, or (height, width).
-        backbone: "paper", "small", "timm:NAME", or "auto": the paper's up to 32 px, small beyond.
+        image_size: side of the images in pixels, or (height, width); 64 if the preset says nothing.
+        backbone: "paper", "small", "timm:NAME", or "auto", the default: the paper's up to 32 px, small beyond.
         overrides: fields of `ModelConfig` to set differently, such as `routing_iterations=1`.
 
     >>> import torch

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from contextcaps.capsules.guards import require_tensor, require_values, widen
+from contextcaps.capsules.guards import require_between, require_tensor, widen
 
 __all__ = ["margin_loss", "length_cross_entropy", "asymmetric_loss", "spread_loss", "LOSSES"]
 
@@ -108,8 +108,8 @@ def _prepare(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     if not isinstance(targets, Tensor) or targets.shape != scores.shape:
         shape = list(targets.shape) if isinstance(targets, Tensor) else type(targets).__name__
         raise ValueError(f"targets: expected shape [B={batch}, J={classes}], got {shape}")
-    if targets.is_floating_point():
-        require_values("targets", targets)
+    if targets.dtype != torch.bool:
+        require_between("targets", targets, 0, 1)
     wide = widen(scores)
     return wide, targets.to(wide.dtype)
 
