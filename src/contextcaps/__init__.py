@@ -1,7 +1,31 @@
 """Multi-label image tagging with context-aware capsule networks."""
 
-from contextcaps.models import CapsuleNetwork, ModelConfig, create_model, list_models
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contextcaps.data import open_source
+    from contextcaps.models import CapsuleNetwork, ModelConfig, create_model, list_models
 
 __version__ = "0.1.0"
 
-__all__ = ["CapsuleNetwork", "ModelConfig", "create_model", "list_models", "__version__"]
+__all__ = ["CapsuleNetwork", "ModelConfig", "create_model", "list_models", "open_source", "__version__"]
+
+_HOMES = {
+    "CapsuleNetwork": "contextcaps.models",
+    "ModelConfig": "contextcaps.models",
+    "create_model": "contextcaps.models",
+    "list_models": "contextcaps.models",
+    "open_source": "contextcaps.data",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are asked for, so that the command line answers without waiting for torch."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'contextcaps' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,24 +1,33 @@
 """The command line: one thin command per capability."""
 
-import functools
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 import contextcaps
-from contextcaps.models import CapsuleNetwork, create_model, describe_model, list_models
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # each command imports what it needs, so that --help does not wait for torch
     from contextcaps.data import Problem, Source
+    from contextcaps.models import CapsuleNetwork
 
 __all__ = ["main"]
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+class _Console(Console):
+    """A console that leaves a closed pipe to `main`."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def models(
@@ -27,19 +36,29 @@ def models(
     classes: int = 150,
     image_size: int = 64,
     backbone: str = "auto",
-    forward: bool = False,
+    every: Annotated[Flag, tyro.conf.arg(name="all")] = False,
+    forward: Flag = False,
+    no_forward: Flag = False,
 ) -> None:
-    """List the models, or show one of them step by step.
+    """List the models, or show one or all of them step by step and run a forward pass.
 
     Args:
-        name: the model to show; all of them if left out.
+        name: the model to show; without it, and without --all, they are listed.
         classes: number of classes to build it for.
         image_size: side of the images in pixels.
         backbone: paper, small, timm:NAME, or auto (paper up to 32 px, small beyond).
-        forward: build every model, show its steps, and run one forward pass.
+        every: build and show every model.
+        forward: run one forward pass, as is done anyway; without NAME the same as --all.
+        no_forward: show the steps only.
     """
-    console = Console()
-    if name is None and not forward:
+    from contextcaps.models import create_model, describe_model, list_models
+
+    if forward and no_forward:
+        raise ValueError("--forward and --no-forward: expected one of them")
+    if every and name is not None:
+        raise ValueError(f"--all and {name}: expected one of them")
+    console = _Console()
+    if name is None and not (every or forward):
         table = Table("model", "what it is", title="Models")
         for each in list_models():
             table.add_row(each, describe_model(each))
@@ -50,12 +69,15 @@ def models(
         describe_model(each)  # an unknown name is refused before anything is built
         network = create_model(each, classes, image_size, backbone)
         console.print(_steps_table(network))
-        console.print(_forward_pass(network))
+        if not no_forward:
+            console.print(_forward_pass(network))
         console.print()
 
 
-def _steps_table(network: CapsuleNetwork) -> Table:
+def _steps_table(network: "CapsuleNetwork") -> Table:
     """A network's steps with their shapes and weights."""
+    from contextcaps.models import describe_model
+
     name = network.config.model
     table = Table(title=f"{name}: {describe_model(name)}", title_justify="left")
     table.add_column("step")
@@ -68,8 +90,10 @@ def _steps_table(network: CapsuleNetwork) -> Table:
     return table
 
 
-def _forward_pass(network: CapsuleNetwork, batch: int = 2) -> str:
+def _forward_pass(network: "CapsuleNetwork", batch: int = 2) -> str:
     """One forward pass on seeded noise, in a sentence."""
+    import torch
+
     config = network.config
     images = torch.rand(batch, config.in_channels, *config.image_size, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
@@ -103,21 +127,28 @@ def data_inspect(
         source: scenes, ade20k:PATH, coco:PATH, voc:PATH, table:FILE, shards:PATTERN, mnist:PATH, multimnist:PATH or
             hf:NAME; options of the kind follow as ?option=value.
         html: write a page with charts and a contact sheet to this file, too.
-        split: one of the source's own splits, such as train; all of them if left out.
+        split: one of the source's own splits, such as train; without it all of them, of scenes train.
         images: open so many images for their sizes, evenly spread over the source; labels are counted in all.
         check_images: decode every image to the end, to find those that cannot be read.
-        on_bad: stop at bad data, or skip it and report it.
+        on_bad: whether bad data, which are reported in any case, end in exit code 2 (stop) or not (skip).
     """
     from contextcaps.data.inspection import inspect_source, inspection_tables, write_page
 
-    opened = _open(source, split, on_bad)
+    if html is not None and (html.is_dir() or not html.parent.is_dir()):  # before the work, not after it
+        found = "is a folder" if html.is_dir() else f"its folder is not there; make {html.parent} first"
+        raise ValueError(f"{html}: expected a file to write the page to; {found}")
+    opened = _open(source, split, "skip")
     inspection = inspect_source(opened, limit=None if check_images else images, check_images=check_images)
-    console = Console()
+    console = _Console()
     for table in inspection_tables(inspection):
         console.print(table)
     if html is not None:
         write_page(opened, inspection, html)
         console.print(f"Page written to {html}")
+    if inspection.problems and on_bad == "stop":
+        count = len(inspection.problems)
+        print(f"contextcaps: {count:,} problem{'s' if count != 1 else ''} found in {opened.name}", file=sys.stderr)
+        raise SystemExit(2)
 
 
 def data_prepare(
@@ -133,7 +164,7 @@ def data_prepare(
     Args:
         source: as for data inspect.
         size: side of the prepared images in pixels.
-        split: one of the source's own splits; all of them if left out.
+        split: one of the source's own splits; without it all of them, of scenes train.
         cache: folder for prepared copies, instead of the user's cache.
         on_bad: stop at bad data, or skip it and report it.
     """
@@ -141,14 +172,15 @@ def data_prepare(
 
     opened = _open(source, split, on_bad)
     prepared = prepare(opened, size, cache)
-    print(f"{len(prepared):,} images of {size}×{size} px, {len(prepared.classes)} classes, in {prepared.folder}")
-    _report_skipped([*opened.problems.found, *prepared.problems])
+    part = "" if opened.split is None else f" (split {opened.split})"
+    print(f"{len(prepared):,} images of {size}×{size} px{part}, {len(prepared.classes)} classes, in {prepared.folder}")
+    _report_skipped(opened.name, [*opened.problems.found, *prepared.problems])
 
 
 def data_convert(
     source: SourceName,
     /,
-    to: tuple[Literal["shards"], Path],
+    to: Annotated[tuple[str, Path], tyro.conf.arg(metavar="shards FOLDER")],
     split: SplitName = None,
     samples_per_shard: int = 1000,
     on_bad: OnBad = "stop",
@@ -158,48 +190,55 @@ def data_convert(
     Args:
         source: as for data inspect.
         to: the format, shards, and the folder to write to: --to shards FOLDER.
-        split: one of the source's own splits; all of them, each to shards of its own, if left out.
+        split: one of the source's own splits; without it all of them, each to shards of its own.
         samples_per_shard: images in each tar file.
         on_bad: stop at bad data, or skip it and report it.
     """
-    from contextcaps.data.convert import write_shards
-    from contextcaps.data.progress import progress_of
+    from contextcaps.data.convert import write_all_splits
 
-    _, folder = to
-    opened = _open(source, split, on_bad)
-    parts = [_open(source, part, on_bad) for part in opened.splits] if split is None and opened.splits else [opened]
-    written: set[str] = set()
-    for part in parts:
-        ids = {sample.id for sample in part}
-        if ids <= written:  # such as VOC's trainval
-            print(f"{part.split} holds nothing but samples of the splits before it; left out")
-            continue
-        written |= ids
-        known = len(part.problems.found)
-        with progress_of(part.name, len(part)) as tell:
-            one_more = functools.partial(_tell_one, tell)
-            shards = write_shards(part, folder, samples_per_shard=samples_per_shard, progress=one_more)
-        count = len(part) - (len(part.problems.found) - known)
-        print(f"{count:,} samples of {part.split or 'all'} in {len(shards)} shards under {folder}")
-        _report_skipped(part.problems.found)
+    form, folder = to
+    if form != "shards":
+        raise ValueError(f"--to {form} {folder}: expected shards as the format: --to shards {folder}")
+    conversion = write_all_splits(
+        _checked(source),
+        folder,
+        on_bad=on_bad,
+        samples_per_shard=samples_per_shard,
+        progress=True,
+        **({} if split is None else {"split": split}),
+    )
+    for part in conversion.parts:
+        count = len(part.shards)
+        print(f"{part.samples:,} samples of {part.split} in {count} shard{'s' if count != 1 else ''} under {folder}")
+        if part.repeated:
+            print(f"  {part.repeated:,} more of {part.split} were met above already and are not written twice")
+    _report_skipped(source, conversion.problems.found)
 
 
 def _open(source: str, split: str | None, on_bad: OnBad) -> "Source":
     from contextcaps.data import open_source
 
-    return open_source(source, on_bad=on_bad, **({} if split is None else {"split": split}))
+    return open_source(_checked(source), on_bad=on_bad, **({} if split is None else {"split": split}))
 
 
-def _tell_one(tell: Callable[[int], None], done: int, total: int) -> None:
-    tell(1)
+def _checked(source: str) -> str:
+    """A source's name, unless its location was forgotten."""
+    from contextcaps.data import source_kinds
+
+    kind, colon, rest = source.partition(":")
+    if colon and kind in source_kinds() and kind != "scenes" and re.fullmatch(r"(\?.*=.*)?", rest):
+        raise ValueError(f"{source}: nothing after the colon; expected where the data are, such as {kind}:PATH")
+    return source
 
 
-def _report_skipped(found: "Sequence[Problem]") -> None:
-    """The samples that were left out, on standard error: the first ten, and how many more."""
-    if found:
-        problems = "".join(f"\n  {problem}" for problem in found[:10])
-        more = f"\n  … and {len(found) - 10} more" if len(found) > 10 else ""
-        print(f"{len(found)} left out:{problems}{more}", file=sys.stderr)
+def _report_skipped(source: str, found: "Sequence[Problem]") -> None:
+    """How many samples were left out, on standard error, and the first problems."""
+    from contextcaps.data import Problems
+
+    problems = Problems(source, "skip")
+    problems.found = list(dict.fromkeys(found))
+    if problems.found:
+        print(f"{len({problem.where for problem in found}):,} left out: {problems.summary()}", file=sys.stderr)
 
 
 def data() -> None:
@@ -216,15 +255,28 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; bad input ends in one message on standard error and exit code 2, no traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands, program, about = COMMANDS, "contextcaps", contextcaps.__doc__ or ""
+    commands, program, about = (
+        COMMANDS,
+        "contextcaps",
+        f"{contextcaps.__doc__}\n\ncontextcaps --version prints the version.",
+    )
     if words and words[0] in GROUPS:
         program, about = f"contextcaps {words[0]}", COMMANDS[words[0]].__doc__ or ""
         commands = GROUPS[words.pop(0)]
     try:
-        tyro.extras.subcommand_cli_from_dict(commands, prog=program, description=about, args=words)
+        try:
+            if words == ["--version"]:
+                print(f"contextcaps {contextcaps.__version__}")
+                return
+            tyro.extras.subcommand_cli_from_dict(commands, prog=program, description=about, args=words)
+        finally:
+            sys.stdout.flush()  # here, so that a closed pipe is met below rather than at the interpreter's end
     except (ValueError, ImportError) as error:
         print(f"contextcaps: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except BrokenPipeError:  # whoever read the output has seen enough, such as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        raise SystemExit(141) from None
     except OSError as error:
         print(f"contextcaps: {error}", file=sys.stderr)
         raise SystemExit(1) from None

@@ -1,8 +1,10 @@
 """Any source to tar shards."""
 
+import dataclasses
 import errno
 import io
 import json
+import os
 import tarfile
 import urllib.parse
 from pathlib import Path
@@ -14,10 +16,11 @@ from hypothesis import strategies as st
 from memory_source import MemorySource, blank_source
 from PIL import Image
 from round_trip import assert_round_trip
-from trees_small import encoded, pixels, write_images
+from trees_small import encoded, pixels, shard_members, write_images, write_tar
+from trees_voc import voc_tree
 
 from contextcaps.data import Boxes, DataError, Sample, open_source
-from contextcaps.data.convert import write_shards
+from contextcaps.data.convert import Part, write_all_splits, write_shards
 from contextcaps.data.images import decode
 from contextcaps.data.shard_format import decode_boxes, encode_annotation, member_stem
 
@@ -174,15 +177,23 @@ def bomb() -> bytes:
     return bytes(content)
 
 
+def half(content: bytes) -> bytes:
+    """A file cut in half, whose header is good."""
+    return content[: len(content) // 2]
+
+
 @pytest.mark.parametrize(
     "content",
-    [b"", b"this is text", encoded(1)[:20], encoded(1, "BMP")[:90], bomb()],
-    ids=["empty", "text", "cut", "bmp", "bomb"],
+    [
+        *(b"", b"this is text", encoded(1)[:20], encoded(1, "BMP")[:90], bomb()),
+        *(half(encoded(1, form, 64, 64)) for form in ("JPEG", "PNG", "WEBP")),
+    ],
+    ids=["empty", "text", "cut", "bmp", "bomb", "half a JPEG", "half a PNG", "half a WebP"],
 )
 def test_bad_images_are_named_or_left_out(tmp_path, content):
     (tmp_path / "bad.jpg").write_bytes(content)
     source = MemorySource([encoded(1), tmp_path / "bad.jpg", encoded(2)], [[0]] * 3, ["cat"])
-    with pytest.raises(DataError, match="1 problem found\n  sample 1: 00001: "):
+    with pytest.raises(DataError, match="1 problem found\n  00001: "):
         write_shards(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     source.problems.on_bad = "skip"
@@ -203,12 +214,17 @@ def test_nothing_usable(tmp_path):
     "mask", [np.full((12, 16), -1, np.int32), np.full((12, 16), 70_000, np.int32), np.zeros(3, np.int32)]
 )
 def test_bad_masks(tmp_path, mask):
-    with pytest.raises(DataError, match=r"sample 0: 00000: mask: expected \[H, W\] with values from 0 to 65535"):
+    with pytest.raises(DataError, match=r"\n  00000: mask: expected \[H, W\] with values from 0 to 65535"):
         write_shards(MemorySource([pixels(1)], [[0]], ["cat"], None, [mask]), tmp_path / "out")
 
 
-@pytest.mark.parametrize("is_new", [True, False])
-@pytest.mark.parametrize("where", ["first shard", "later shard", "classes"])
+@pytest.mark.parametrize(
+    ("where", "is_new"),
+    [  # a folder with another split's shards has its list of classes already
+        *(("first shard", True), ("first shard", False), ("later shard", True), ("later shard", False)),
+        ("classes", True),
+    ],
+)
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, where, is_new):
     folder = tmp_path / "out"
     if not is_new:
@@ -244,6 +260,106 @@ def test_an_interruption_leaves_nothing(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         write_shards(blank_source([[0]] * 5, 1), tmp_path / "out", samples_per_shard=2, progress=interrupt)
+    assert not (tmp_path / "out").exists()
+
+
+def mixed_shards(folder: Path) -> str:
+    """Shards of train, val and no split, with two samples each."""
+    for name, seeds in {"train-0": [0, 1], "val-0": [2, 3], "more": [4, 5]}.items():
+        write_tar(folder / f"{name}.tar", shard_members(seeds))
+    return f"shards:{folder}"
+
+
+def ids_of(spec: str) -> list[str]:
+    return sorted(sample.id for sample in open_source(spec))
+
+
+def test_samples_of_no_split_are_written(tmp_path):
+    spec, out = mixed_shards(tmp_path / "in"), tmp_path / "out"
+    conversion = write_all_splits(spec, out)
+    assert conversion.parts == (
+        Part("train", 2, 0, (out / "train-00000.tar",)),
+        Part("val", 2, 0, (out / "val-00000.tar",)),
+        Part("other", 2, 4, (out / "other-00000.tar",)),
+    )
+    assert ids_of(f"shards:{out}/*.tar") == ids_of(spec) == [f"{seed:04d}" for seed in range(6)]
+    assert ids_of(f"shards:{out}?split=val") == ["0002", "0003"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("classes.json", "other-00000.tar", "train-00000.tar", "val-00000.tar")
+    ]
+
+
+def test_overlapping_splits_are_written_once(tmp_path):
+    spec = f"voc:{voc_tree(tmp_path)}"
+    conversion = write_all_splits(spec, tmp_path / "out")
+    assert [(part.split, part.samples, part.repeated) for part in conversion.parts] == [
+        *(("train", 2, 0), ("val", 1, 0), ("trainval", 0, 3), ("test", 1, 0))
+    ]
+    assert conversion.parts[2].shards == ()
+    assert ids_of(f"shards:{tmp_path / 'out'}/*.tar") == ids_of(spec)
+
+
+def test_a_split_asked_for_is_written_alone(tmp_path):
+    spec = mixed_shards(tmp_path / "in")
+    for out, options in {"a": {"spec": f"{spec}?split=val"}, "b": {"spec": spec, "split": "validation"}}.items():
+        conversion = write_all_splits(folder=tmp_path / out, **options)
+        assert [(part.split, part.samples) for part in conversion.parts] == [("val", 2)]
+        assert ids_of(f"shards:{tmp_path / out}/*.tar") == ["0002", "0003"]
+    write_all_splits(spec, tmp_path / "a", split="train")
+    assert ids_of(f"shards:{tmp_path / 'a'}/*.tar") == ["0000", "0001", "0002", "0003"]
+
+
+def test_all_splits_of_scenes_are_written(tmp_path):
+    conversion = write_all_splits("scenes?count=3&size=32", tmp_path / "out")
+    assert [(part.split, part.samples) for part in conversion.parts] == [("train", 3), ("validation", 3), ("test", 3)]
+
+
+def test_a_source_without_splits_is_one_part(tmp_path):
+    write_tar(tmp_path / "in" / "pictures.tar", shard_members([0, 1]))
+    (part,) = write_all_splits(f"shards:{tmp_path / 'in'}", tmp_path / "out").parts
+    assert part == Part("all", 2, 0, (tmp_path / "out" / "all-00000.tar",))
+
+
+def test_a_bad_image_in_a_later_split_stops_all_and_can_be_skipped(tmp_path):
+    root = voc_tree(tmp_path)
+    photo = root / "JPEGImages" / "000009.jpg"  # of val and trainval
+    photo.write_bytes(half(photo.read_bytes()))
+    with pytest.raises(DataError, match="1 problem found\n  000009: damaged or truncated"):
+        write_all_splits(f"voc:{root}", tmp_path / "new" / "out")
+    assert not (tmp_path / "new").exists()
+    conversion = write_all_splits(f"voc:{root}", tmp_path / "new" / "out", on_bad="skip")
+    assert [problem.where for problem in conversion.problems.found] == ["000009"]
+    assert [(part.split, part.samples) for part in conversion.parts if part.shards] == [("train", 2), ("test", 1)]
+    assert ids_of(f"shards:{tmp_path / 'new' / 'out'}/*.tar") == ["000001", "000002", "000005"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "Input/output error")])
+def test_a_failure_between_renames_leaves_nothing(tmp_path, monkeypatch, error):
+    replace, names = os.replace, []
+
+    def fail_at_third(old: Path, new: Path) -> None:
+        names.append(new.name)
+        replace(old, new)
+        if len(names) == 3:
+            raise error
+
+    monkeypatch.setattr("contextcaps.data.convert.os.replace", fail_at_third)
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else DataError):
+        write_all_splits(mixed_shards(tmp_path / "in"), tmp_path / "out")
+    assert names == ["train-00000.tar", "val-00000.tar", "other-00000.tar"]
+    assert not (tmp_path / "out").exists()
+
+
+class TwinSource(MemorySource):
+    """Different samples with one id."""
+
+    def sample(self, index: int) -> Sample:
+        return dataclasses.replace(super().sample(index), id="twin")
+
+
+def test_an_id_that_is_there_twice_is_a_problem(tmp_path):
+    with pytest.raises(DataError, match="1 problem found\n  twin: another sample has the same id"):
+        write_shards(TwinSource([pixels(1), pixels(2)], [[0], [0]], ["cat"]), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

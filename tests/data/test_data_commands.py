@@ -1,9 +1,16 @@
 """`contextcaps data …`: what the commands print and write, and how they refuse."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from trees_small import encoded, shard_members, write_tar
+from trees_voc import voc_tree
 
+import contextcaps
 from contextcaps.cli import main
 from contextcaps.data import open_source
 
@@ -20,7 +27,7 @@ def test_inspect_prints_tables_and_writes_a_page(tmp_path, capsys) -> None:
 
 def test_prepare_says_where_the_copy_is(tmp_path, capsys) -> None:
     main(["data", "prepare", SCENES, "--size", "32", "--cache", str(tmp_path)])
-    assert "30 images of 32×32 px" in capsys.readouterr().out
+    assert "30 images of 32×32 px (split train), " in capsys.readouterr().out
     assert len(list(tmp_path.glob("scenes-*"))) == 1
 
 
@@ -41,6 +48,11 @@ def test_convert_and_back(tmp_path, capsys) -> None:
         (["prepare", SCENES, "--size", "0"], "size"),
         (["prepare", SCENES, "--size", "big"], "size"),
         (["convert", SCENES], "--to"),
+        (["convert", SCENES, "--to", "zip", "somewhere"], "expected shards as the format: --to shards somewhere"),
+        (["convert", "coco:", "--to", "shards", "somewhere"], "coco:: nothing after the colon"),
+        (["inspect", "coco:"], "coco:: nothing after the colon; expected where the data are, such as coco:PATH"),
+        (["prepare", "voc:?year=2012"], "nothing after the colon"),
+        (["inspect", SCENES, "--html", "no/such/folder/page.html"], "its folder is not there"),
         (["frobnicate"], "frobnicate"),
     ],
 )
@@ -70,3 +82,121 @@ def test_skipped_samples_are_reported(tmp_path, capsys) -> None:
     assert "1 images of 64×64 px" in printed.out
     assert "1 left out:" in printed.err
     assert "torn.jpg" in printed.err
+
+
+def test_convert_writes_the_split_of_the_name_only(tmp_path, capsys) -> None:
+    main(["data", "convert", SCENES + "&split=dev", "--to", "shards", str(tmp_path / "out")])
+    assert capsys.readouterr().out == f"30 samples of validation in 1 shard under {tmp_path / 'out'}\n"
+    assert [path.name for path in (tmp_path / "out").glob("*.tar")] == ["validation-00000.tar"]
+
+
+def test_convert_tells_of_repeated_and_bad_samples(tmp_path, capsys) -> None:
+    root = voc_tree(tmp_path)
+    (root / "Annotations" / "000009.xml").unlink()  # of val and trainval: one sample, met three times
+    photo = root / "JPEGImages" / "000005.jpg"
+    photo.write_bytes(photo.read_bytes()[:-300])
+    command = ["data", "convert", f"voc:{root}?unlabelled=keep", "--to", "shards", str(tmp_path / "out")]
+    with pytest.raises(SystemExit) as stop:
+        main(command)
+    assert stop.value.code == 2
+    assert "000009" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    main([*command, "--on-bad", "skip"])
+    printed = capsys.readouterr()
+    assert "1 samples of train in 1 shard under" in printed.out
+    assert "0 samples of trainval in 0 shards" in printed.out
+    assert "3 more of trainval were met above already and are not written twice" in printed.out
+    assert printed.err.startswith("2 left out: voc:")
+    assert "2 problems found\n  000009: " in printed.err
+    assert "\n  000005: damaged or truncated image" in printed.err
+
+
+def table_with_torn_image(folder: Path) -> str:
+    (folder / "good.jpg").write_bytes(encoded(1))
+    (folder / "torn.jpg").write_bytes(encoded(2)[:20])
+    (folder / "table.csv").write_text("path,labels\ngood.jpg,bed\ntorn.jpg,bed\nmissing.jpg,bed\n")
+    return f"table:{folder}/table.csv"
+
+
+def test_inspect_prints_everything_and_then_tells_of_problems(tmp_path, capsys) -> None:
+    spec = table_with_torn_image(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(["data", "inspect", spec, "--html", str(tmp_path / "page.html")])
+    stopped = capsys.readouterr()
+    assert stop.value.code == 2
+    assert stopped.err.splitlines()[-1] == f"contextcaps: 2 problems found in {spec}"
+    assert "labels per image" in stopped.out
+    assert (tmp_path / "page.html").is_file()
+    main(["data", "inspect", spec, "--html", str(tmp_path / "page.html"), "--on-bad", "skip"])
+    skipped = capsys.readouterr()
+    assert (skipped.out, skipped.err) == (stopped.out, "")
+
+
+def test_inspect_looks_for_the_folder_of_the_page_first(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("contextcaps.cli._open", lambda *arguments: pytest.fail("the source was opened"))
+    for page in (tmp_path, tmp_path / "missing" / "page.html"):
+        with pytest.raises(SystemExit) as stop:
+            main(["data", "inspect", SCENES, "--html", str(page)])
+        assert stop.value.code == 2
+        assert "expected a file to write the page to" in capsys.readouterr().err
+
+
+def test_samples_left_out_are_counted_once(tmp_path, capsys) -> None:
+    write_tar(tmp_path / "all.tar", [*shard_members([0]), ("a.jpg", b""), ("../b.jpg", b""), ("../b.jpg", b"")])
+    main(["data", "prepare", f"shards:{tmp_path}", "--cache", str(tmp_path / "cache"), "--on-bad", "skip"])
+    assert capsys.readouterr().err.startswith(f"2 left out: shards:{tmp_path}: 2 problems found\n")
+
+
+@pytest.mark.parametrize("word", ["val", "dev", "valid", "validation"])
+def test_usual_words_for_a_split_of_scenes(word) -> None:
+    assert open_source(SCENES, split=word).split == "validation"
+
+
+def test_version(capsys) -> None:
+    main(["--version"])
+    assert capsys.readouterr().out == f"contextcaps {contextcaps.__version__}\n"
+
+
+def test_the_command_line_itself_does_not_wait_for_torch() -> None:
+    stand_in = (
+        "import sys, types\n"
+        "package = sys.modules['contextcaps'] = types.ModuleType('contextcaps', 'Its words.')\n"
+        f"package.__path__ = {list(contextcaps.__path__)!r}\n"
+        "import contextcaps.cli\n"
+        "try: contextcaps.cli.main(['data', 'inspect', '--help'])\n"
+        "finally: print('torch' in sys.modules, 'numpy' in sys.modules)\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", stand_in], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert "without it all of them, of scenes train" in " ".join(shown.stdout.replace("│", " ").split())
+    assert shown.stdout.endswith("False False\n")
+
+
+@pytest.mark.parametrize("arguments", [["models"], ["models", "--help"], ["--version"]])
+def test_a_closed_pipe_is_quiet(arguments) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [sys.executable, "-m", "contextcaps.cli", *arguments], stdout=writer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_models_with_and_without_a_forward_pass(capsys) -> None:
+    small = ["--classes", "3", "--image-size", "32", "--backbone", "small"]
+    shown = {}
+    for words in ("capsnet", "capsnet --forward", "capsnet --no-forward", "--all --no-forward", "--no-forward"):
+        main(["models", *words.split(), *small])
+        printed = capsys.readouterr().out
+        shown[words] = (printed.count("primary capsules"), printed.count("forward pass:"))
+    every = len(contextcaps.list_models())
+    assert shown["capsnet"] == shown["capsnet --forward"] == (1, 1)
+    assert shown["capsnet --no-forward"] == (1, 0)
+    assert shown["--all --no-forward"] == (every, 0)
+    assert shown["--no-forward"] == (0, 0)
+    for words in (["--forward", "--no-forward"], ["capsnet", "--all"]):
+        with pytest.raises(SystemExit) as stop:
+            main(["models", *words])
+        assert stop.value.code == 2
+        assert "expected one of them" in capsys.readouterr().err

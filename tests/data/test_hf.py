@@ -20,6 +20,7 @@ datasets = pytest.importorskip("datasets")
 def own_cache(tmp_path, monkeypatch):
     """Keeps what `datasets` writes within the test's folder."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setenv("CONTEXTCAPS_CACHE", str(tmp_path / "own"))
     datasets.disable_progress_bars()
 
 
@@ -99,6 +100,8 @@ def test_a_folder_of_parquet(tmp_path):
     train = open_source(f"hf:{folder}?split=train")
     assert [sample.labels for sample in train] == [(0, 1), (2,), (0,)]
     assert_round_trip(train, tmp_path)
+    assert (tmp_path / "own" / "datasets").is_dir()  # the Arrow copy
+    assert not (tmp_path / "cache").exists()
     (folder / "test.parquet").write_bytes((folder / "test.parquet").read_bytes()[:-30])
     with pytest.raises(DataError, match="cannot be read, cut off or damaged"):
         open_source(f"hf:{folder}")

@@ -13,7 +13,7 @@ from memory_source import MemorySource, blank_source
 from PIL import Image
 from rich.console import Console
 
-from contextcaps.data import Boxes, DataError, Source, open_source
+from contextcaps.data import Boxes, DataError, Sample, Source, open_source
 from contextcaps.data.inspection import Inspection, inspect_source, inspection_tables, write_page
 from contextcaps.data.inspection.statistics import evenly_spread
 
@@ -281,3 +281,35 @@ def test_real_sets(name: str, count: int, classes: int, commonest: str, tmp_path
     page = outline(tmp_path / "page.html")
     assert page.tags.count("img") == 24
     assert f"All {classes} classes" in page.texts
+
+
+@pytest.mark.parametrize(
+    ("mask", "reason"),
+    [
+        (np.zeros((4, 8), np.int32), "the mask is 4 × 8"),
+        (np.full((8, 8), 3, np.int32), "the mask's values go from 3 to 3; expected 0 to 2"),
+    ],
+)
+def test_masks_that_do_not_fit_are_found(mask: np.ndarray, reason: str) -> None:
+    images = [np.zeros((8, 8, 3), np.uint8)] * 2
+    source = MemorySource(images, [[0], [1]], ["bed", "sea"], masks=[np.zeros((8, 8), np.int32), mask])
+    assert inspect_source(source).problems == ()
+    (problem,) = inspect_source(source, check_images=True).problems
+    assert problem.where == "00001"
+    assert reason in problem.what
+
+
+def test_samples_that_the_system_cannot_read_are_found(kitchen: MemorySource, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(index: int) -> Sample:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(kitchen, "sample", refuse)
+    problems = inspect_source(kitchen).problems
+    assert len(problems) == len(kitchen)
+    assert "Input/output error" in problems[0].what
+
+
+def test_it_says_how_far_it_looked_where_nothing_was_found(kitchen: MemorySource) -> None:
+    assert "none found (headers only)" in printed(inspect_source(kitchen))
+    assert "none found (no image opened)" in printed(inspect_source(kitchen, limit=0))
+    assert re.search(r"none found +│", printed(inspect_source(kitchen, check_images=True)))

@@ -227,3 +227,36 @@ def test_pieces_of_a_batch_with_and_without_masks_are_joined(tmp_path):
 
     (batch,) = StreamLoader(Late(tmp_path / "pictures", 45), 16, 45, workers=1)
     assert batch.masks.amax((1, 2)).tolist() == [0] * 41 + [41 % 6 + 1, 0, 43 % 6 + 1, 0]
+
+
+@pytest.mark.parametrize("size", [0, -1, (16, 0), (16,), (16, 16, 3), 16.0, "16", True])
+def test_a_stream_of_no_size_is_refused(pictures, size):
+    with pytest.raises(ValueError, match="size: expected \\(height, width\\) of at least 1 pixel"):
+        StreamLoader(pictures, size, 4)
+
+
+def test_workers_and_prefetch_below_their_least_are_refused(pictures, prepared):
+    with pytest.raises(ValueError, match="workers: expected at least 1"):
+        StreamLoader(pictures, 16, 4, workers=0)
+    with pytest.raises(ValueError, match="prefetch: expected 0 or more batches, got -1"):
+        PreparedLoader(prepared, 4, prefetch=-1)
+
+
+def test_a_position_that_lacks_something_is_refused(make):
+    loader = make(batch_size=4)
+    with pytest.raises(ValueError, match="lacks epoch, step, count, batch_size"):
+        loader.load_state_dict({})
+    state = loader.state_dict()
+    del state["seed"]
+    with pytest.raises(ValueError, match=r"lacks seed$"):
+        loader.load_state_dict(state)
+
+
+def test_a_fault_of_the_program_is_not_taken_for_bad_data(tmp_path):
+    class Faulty(PictureSource):
+        def sample(self, index):
+            raise ValueError("a fault in the source's code")
+
+    with pytest.raises(ValueError, match="a fault in the source's code") as raised:
+        list(StreamLoader(Faulty(tmp_path / "pictures", 4), 16, 4, on_bad="skip"))
+    assert not isinstance(raised.value, DataError)

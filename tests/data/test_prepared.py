@@ -576,3 +576,18 @@ def test_progress_is_a_bar_on_a_terminal(capsys, monkeypatch):
     with progress_of("preparing it", 100, shown=False) as tell:
         tell(100)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("index", [-1, 12, 100])
+def test_boxes_of_indices_out_of_range_are_refused(tmp_path, index):
+    prepared = prepare(PictureSource(tmp_path / "pictures", 12, boxes=True), 16, tmp_path / "cache", progress=False)
+    assert [len(prepared.boxes(each).labels) for each in range(12)] == [each % 3 for each in range(12)]
+    with pytest.raises(IndexError, match="expected a list of indices from 0 to 11"):
+        prepared.boxes(index)
+
+
+def test_a_cache_folder_that_cannot_be_written_to_names_the_ways_out(pictures, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(DataError, match=r"--cache .*CONTEXTCAPS_CACHE; StreamLoader") as raised:
+        prepare(pictures, 16, tmp_path / "file" / "cache", progress=False)
+    assert "--no-prepare" not in str(raised.value)

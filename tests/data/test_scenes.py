@@ -391,7 +391,7 @@ def test_the_fingerprint_changes_with_the_options(options):
         ("scenes", {"count": 0}, "count: expected .* got 0"),
         ("scenes", {"count": True}, "count: expected .* got True"),
         ("scenes", {"seed": -1}, "seed: expected .* got -1"),
-        ("scenes", {"split": "dev"}, "split: expected one of train, validation, test, got 'dev'"),
+        ("scenes", {"split": "holiday"}, "no split 'holiday'; it has train, validation, test"),
         ("scenes:somewhere", {}, "have no location"),
         ("scenes?size=big", {}, "option size: expected int, got 'big'"),
         ("scenes", {"kinds": 3}, "scenes has no option 'kinds'"),

@@ -144,7 +144,7 @@ ANNOTATION = b'{"labels": ["cat"]}'
         ([("x.jpg", encoded(1)), ("x.json", b'{"labels": ["cow"]}')], "'cow' is not among the 1 classes"),
         ([("x.jpg", encoded(1)), ("x.json", b'{"labels": [1]}')], "expected an index from 0 to 0"),
         ([("x.jpg", encoded(1)), ("x.json", b'{"labels": [true]}')], "label True: expected the name"),
-        ([("x.jpg", encoded(1)), ("x.json", b'{"labels": []}')], "x: no label"),
+        ([("x.jpg", encoded(1)), ("x.json", b'{"labels": []}')], "x: has no label"),
         (
             [("x.jpg", encoded(1)), ("x.json", b'{"labels": ["cat"], "boxes": [["cat", 3, 4, 50, 60]]}')],
             "as fractions of the image's width and height",

@@ -1,18 +1,34 @@
-"""Where images and labels come from: each kind of source one file, all giving the same `Sample`."""
+"""Where images and labels come from: each kind of source one file, all giving the same `Sample`; and on to batches."""
 
+from contextcaps.data.augmentation import Augmentation, AugmentationConfig
+from contextcaps.data.images import BadImage, decode
+from contextcaps.data.loading import Batch, PreparedLoader, StreamLoader
+from contextcaps.data.prepared import Prepared, prepare
 from contextcaps.data.problems import DataError, Problem, Problems
 from contextcaps.data.sample import Boxes, Sample
 from contextcaps.data.source import Source, Subset, open_source, register_source, source_kinds
+from contextcaps.data.splits import open_splits, split_source
 
 __all__ = [
+    "Augmentation",
+    "AugmentationConfig",
+    "BadImage",
+    "Batch",
     "Boxes",
     "DataError",
+    "Prepared",
+    "PreparedLoader",
     "Problem",
     "Problems",
     "Sample",
     "Source",
+    "StreamLoader",
     "Subset",
+    "decode",
     "open_source",
+    "open_splits",
+    "prepare",
     "register_source",
     "source_kinds",
+    "split_source",
 ]

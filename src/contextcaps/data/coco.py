@@ -17,12 +17,13 @@ from contextcaps.data.files import (
     FileSource,
     Folder,
     Record,
-    Unlabelled,
     boxes_from,
+    check_access,
     fraction,
 )
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.source import register_source
+from contextcaps.data.unlabelled import Unlabelled
 from contextcaps.data.vocabulary import canonical_split
 
 __all__ = ["COCOSource"]
@@ -84,6 +85,7 @@ class COCOSource(FileSource):
         self._without_extent = 0
         self.classes = ()
         root, indices = _find_indices(self.name, Path(location), year)
+        self.root = f"{os.path.realpath(root)} {os.path.realpath(images) if images else ''}"
         self.splits = tuple(index.split for index in indices if index.word)
         chosen = self._choose_split(split)
         for index in indices:
@@ -211,6 +213,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _find_indices(name: str, location: Path, year: int | None) -> tuple[Path, list[_Index]]:
     """The folder that the images are looked for in, and the annotation files, train before val before others."""
+    check_access(name, location)
     if location.is_file():
         matched = _FILE_NAME.fullmatch(location.name)
         root = location.parent.parent if location.parent.name == "annotations" else location.parent
@@ -218,6 +221,7 @@ def _find_indices(name: str, location: Path, year: int | None) -> tuple[Path, li
     if not str(location) or not location.is_dir():
         raise DataError(f"{name}: expected COCO's folder or an instances_*.json, found neither")
     holder = location / "annotations" if os.path.isdir(location / "annotations") else location
+    check_access(name, holder)
     folder = Folder(location)
     try:
         found = [(Path(entry.path), _FILE_NAME.fullmatch(entry.name)) for entry in folder.entries(holder)]

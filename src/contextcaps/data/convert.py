@@ -1,16 +1,22 @@
 """Any source to tar shards, which `shards:FOLDER/*.tar` reads back as the same samples in the same order."""
 
+import dataclasses
 import errno
+import hashlib
 import io
 import json
 import os
 import re
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from contextcaps.data.problems import DataError, Problems
+from contextcaps.data.images import decode
+from contextcaps.data.problems import DataError, OnBad, Problems
+from contextcaps.data.progress import progress_of
+from contextcaps.data.sample import Sample
 from contextcaps.data.shard_format import (
     CLASSES_FILE,
     JSON_SUFFIX,
@@ -20,14 +26,37 @@ from contextcaps.data.shard_format import (
     encode_mask,
     member_stem,
 )
-from contextcaps.data.source import Source
+from contextcaps.data.source import Source, open_source
 from contextcaps.data.vocabulary import read_classes
 
-__all__ = ["write_shards"]
+__all__ = ["Conversion", "Part", "write_all_splits", "write_shards"]
 
 _NO_SPLIT = "all"
+_IN_NO_SPLIT = "other"
 Member = tuple[str, bytes]
 """A member's name and content."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What was written of one split."""
+
+    split: str
+    """How its shards' names begin."""
+    samples: int
+    """Samples written."""
+    repeated: int
+    """Samples left out because a part before this one has them, as with VOC's trainval."""
+    shards: tuple[Path, ...]
+    """Empty if all were left out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """What `write_all_splits` wrote, and what it left out."""
+
+    parts: tuple[Part, ...]
+    problems: Problems
 
 
 def write_shards(
@@ -45,8 +74,9 @@ def write_shards(
     under a name beginning with a dot, and get their own names once all are complete; if anything fails, none is left.
 
     Args:
-        source: where the samples come from. An image that cannot be read is a problem: with on_bad="stop" all are
-            named and nothing is written; with "skip" they are left out and added to `source.problems`.
+        source: where the samples come from. An image that cannot be decoded to its end is a problem: with
+            on_bad="stop" all are named and nothing is written; with "skip" they are left out and added to
+            `source.problems`.
         folder: new, empty, or with the shards of other splits of the same classes.
         split: how the shards' names begin; None is the source's own split, or "all".
         samples_per_shard: samples in each shard, fewer in the last.
@@ -55,40 +85,200 @@ def write_shards(
     Returns:
         The shards' paths.
     """
-    folder = Path(folder)
     name = split or source.split or _NO_SPLIT
-    if not re.fullmatch(r"\w[\w-]*", name):
-        raise DataError(f"split {name!r}: expected letters, digits, - and _ only, since files are named after it")
+    problems = Problems(source.name, source.problems.on_bad)
+    done = 0
+
+    def tell(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, len(source))
+
+    encoder = _Encoder(problems, tell)
+    (part,) = _write_parts(
+        iter([(name, source)]), [name], source.classes, Path(folder), name, samples_per_shard, encoder
+    )
+    source.problems.found += problems.found
+    return list(part.shards)
+
+
+def write_all_splits(
+    spec: str,
+    folder: str | os.PathLike[str],
+    *,
+    on_bad: OnBad = "stop",
+    samples_per_shard: int = 1000,
+    progress: bool = False,
+    **options: Any,
+) -> Conversion:
+    """Write all of a source as `write_shards` does, each of its splits to shards of its own; all of them, or nothing.
+
+    Every sample is written once, so that `shards:FOLDER/*.tar` reads them all back: one that several splits have, to
+    the first of these; those that are in no split, to shards named other-*.tar. If a split is asked for, in the
+    options or in the name, only that one is written.
+
+    Args:
+        spec, on_bad, options: as in `open_source`.
+        folder: new or empty; for one split also with the shards of other splits of the same classes.
+        samples_per_shard: samples in each shard, fewer in the last of each split.
+        progress: show the progress on standard error.
+    """
+    source = open_source(spec, on_bad=on_bad, **options)
+    is_one_part = not source.splits or "split" in options or re.search(r"[?&]split=[^?]*$", spec) is not None
+    opened = (
+        {} if is_one_part else {name: open_source(spec, on_bad=on_bad, **options, split=name) for name in source.splits}
+    )
+    for name, part in opened.items():
+        if part.classes != source.classes:
+            raise DataError(
+                f"{spec}: the classes of {name} differ from those of the whole; convert it with split={name}"
+            )
+    # Some kinds open one of their splits where none is asked for: then all samples are in splits.
+    has_whole = source.split is None
+    total = len(source) if has_whole else sum(len(part) for part in opened.values()) or len(source)
+    problems = Problems(source.name, on_bad)
+    problems.found = list(dict.fromkeys(found for each in (source, *opened.values()) for found in each.problems.found))
+    rest = _IN_NO_SPLIT
+    while rest in opened:
+        rest += "_"
+    whole = source.split or _NO_SPLIT
+
+    with progress_of(source.name, total, progress) as tell:
+        encoder = _Encoder(problems, tell)
+
+        def parts() -> Iterator[tuple[str, Source]]:
+            yield from opened.items()
+            if not opened:
+                yield whole, source
+            elif has_whole and encoder.count < len(source):
+                yield rest, source
+
+        names = [*opened, rest] if opened else [whole]
+        partial_name = _NO_SPLIT if opened else whole
+        written = _write_parts(parts(), names, source.classes, Path(folder), partial_name, samples_per_shard, encoder)
+    return Conversion(tuple(written), problems)
+
+
+class _Encoder:
+    """Turns the samples of one part after the other into members of shards, each sample once.
+
+    Args:
+        problems: gets the samples that cannot be read.
+        tell: called with 1 after each sample, but not after those that an earlier part has.
+    """
+
+    def __init__(self, problems: Problems, tell: Callable[[int], None]) -> None:
+        self.problems, self._tell = problems, tell
+        self._digests: dict[str, bytes] = {}  # of the annotation of every sample met so far, by id
+        self.written = self.repeated = 0
+        """Samples of the present part that were encoded, and that were left out because an earlier one has them."""
+
+    @property
+    def count(self) -> int:
+        """Different samples met so far, the bad ones included."""
+        return len(self._digests)
+
+    def encode_all(self, source: Source) -> Iterator[list[Member]]:
+        """The members of each sample that can be read and that no earlier part has."""
+        self.written = self.repeated = 0
+        earlier = self._digests
+        self._digests = dict(earlier)
+        for index in range(len(source)):
+            where = f"sample {index}"
+            try:
+                sample = source.sample(index)
+                where = sample.id
+                annotation = encode_annotation(sample, source.classes)
+                digest = hashlib.sha256(annotation).digest()
+                if earlier.get(sample.id) == digest:
+                    self.repeated += 1
+                    continue
+                if sample.id in self._digests:
+                    raise DataError("another sample has the same id; shards need a different one for each")
+                self._digests[sample.id] = digest
+                members = _encode(sample, annotation)
+            except (DataError, OSError) as error:
+                self.problems.add(where, str(error))
+            else:
+                self.written += 1
+                yield members
+            self._tell(1)
+
+
+def _encode(sample: Sample, annotation: bytes) -> list[Member]:
+    stem = member_stem(sample.id)
+    decode(sample.image)  # to its end: a file that was cut off has a good header
+    suffix, image = encode_image(sample.image)
+    members = [(stem + suffix, image), (stem + JSON_SUFFIX, annotation)]
+    if sample.mask is not None:
+        members.append((stem + MASK_SUFFIX, encode_mask(sample.mask())))
+    return members
+
+
+def _write_parts(
+    parts: Iterator[tuple[str, Source]],
+    names: Sequence[str],
+    classes: tuple[str, ...],
+    folder: Path,
+    name: str,
+    samples_per_shard: int,
+    encoder: _Encoder,
+) -> list[Part]:
+    """Write parts under names beginning with a dot, then give all shards their own names; or leave nothing.
+
+    Args:
+        parts: the parts' names and samples, each asked for once those before it are written.
+        names: those that the parts may have.
+        classes: those of all parts.
+        folder: where the shards go.
+        name: of the whole, for the folder in which they are written.
+        samples_per_shard: samples in each shard.
+        encoder: for the samples; its problems are settled before anything gets its name.
+    """
+    for each in names:
+        if not re.fullmatch(r"\w[\w-]*", each):
+            raise DataError(f"split {each!r}: expected letters, digits, - and _ only, since files are named after it")
     if samples_per_shard < 1:
         raise DataError(f"samples_per_shard: expected at least 1, got {samples_per_shard}")
-    _check_folder(folder, name, source.classes)
-    is_new = not folder.exists()
+    _check_folder(folder, name, classes)
     partial = folder / f".{name}.partial"
-    problems = Problems(source.name, source.problems.on_bad)
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    placed: list[Path] = []
+    written: list[Part] = []
+    is_mine = False
     try:
-        partial.mkdir(parents=True)
-        try:
-            samples = _encode_all(source, problems, progress)
-            shards = _write_all(samples, partial, name, samples_per_shard)
-            problems.settle()
-            if not shards:
-                raise DataError(f"{source.name}: no usable image found; {problems.summary()}")
-            _write(partial / CLASSES_FILE, json.dumps(list(source.classes), indent=0).encode("ascii") + b"\n")
-            for path in (partial / CLASSES_FILE, *shards):
-                os.replace(path, folder / path.name)
-        finally:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+        is_mine = True
+        for split, source in parts:
+            shards = _write_all(encoder.encode_all(source), partial, split, samples_per_shard)
+            written.append(Part(split, encoder.written, encoder.repeated, tuple(folder / path.name for path in shards)))
+        encoder.problems.settle()
+        if not any(part.shards for part in written):
+            raise DataError(f"no usable image found; {encoder.problems.summary()}")
+        finished = [path.name for part in written for path in part.shards]
+        if not (folder / CLASSES_FILE).exists():  # else it is that of another split, and the same
+            _write(partial / CLASSES_FILE, json.dumps(list(classes), indent=0).encode("ascii") + b"\n")
+            finished.append(CLASSES_FILE)
+        for each in finished:
+            placed.append(folder / each)  # before it is there, so that an interruption finds it
+            os.replace(partial / each, folder / each)
+        partial.rmdir()
+    except BaseException as error:
+        if is_mine:
+            for path in placed:
+                path.unlink(missing_ok=True)
             shutil.rmtree(partial, ignore_errors=True)
-    except FileExistsError:
-        raise DataError(f"{partial}: a conversion is under way there or was cut off; if none is, delete it") from None
-    except OSError as error:
-        _forget(folder, is_new)
-        why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
-        raise DataError(f"{folder}: the shards cannot be written: {why}; none of them is left behind") from None
-    except BaseException:
-        _forget(folder, is_new)
+        _forget(made)
+        if isinstance(error, FileExistsError) and not is_mine and partial.exists():
+            what = "a conversion is under way there or was cut off; if none is, delete it"
+            raise DataError(f"{partial}: {what}") from None
+        if isinstance(error, OSError):
+            why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
+            raise DataError(f"{folder}: the shards cannot be written: {why}; none of them is left behind") from None
         raise
-    source.problems.found += problems.found
-    return [folder / path.name for path in shards]
+    return written
 
 
 def _check_folder(folder: Path, name: str, classes: tuple[str, ...]) -> None:
@@ -105,34 +295,6 @@ def _check_folder(folder: Path, name: str, classes: tuple[str, ...]) -> None:
                 raise DataError(f"{path}: lists other classes than the source; choose a new or empty folder")
         elif not is_shard and not is_partial:
             raise DataError(f"{folder}: not empty (it has {path.name}); choose a new or empty folder")
-
-
-def _encode_all(
-    source: Source, problems: Problems, progress: Callable[[int, int], None] | None
-) -> Iterator[list[Member]]:
-    """The members of each sample that can be read."""
-    for index in range(len(source)):
-        try:
-            members = _encode(source, index)
-        except (DataError, OSError) as error:
-            problems.add(f"sample {index}", str(error))
-        else:
-            yield members
-        if progress is not None:
-            progress(index + 1, len(source))
-
-
-def _encode(source: Source, index: int) -> list[Member]:
-    sample = source.sample(index)
-    stem = member_stem(sample.id)
-    try:
-        suffix, image = encode_image(sample.image)
-        members = [(stem + suffix, image), (stem + JSON_SUFFIX, encode_annotation(sample, source.classes))]
-        if sample.mask is not None:
-            members.append((stem + MASK_SUFFIX, encode_mask(sample.mask())))
-    except (DataError, OSError) as error:
-        raise DataError(f"{sample.id}: {error}") from None
-    return members
 
 
 def _write_all(samples: Iterator[list[Member]], folder: Path, name: str, samples_per_shard: int) -> list[Path]:
@@ -170,7 +332,8 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _forget(folder: Path, is_new: bool) -> None:
-    """Remove the folder that a failed conversion made."""
-    if is_new and folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+def _forget(made: Sequence[Path]) -> None:
+    """Remove the folders that a failed conversion made, the innermost first."""
+    for folder in made:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()

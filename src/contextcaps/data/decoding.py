@@ -27,7 +27,16 @@ from contextcaps.data.problems import DataError, Problem
 from contextcaps.data.sample import Boxes, Sample
 from contextcaps.data.source import Source
 
-__all__ = ["Decoded", "decode_ahead", "decode_samples", "default_workers", "in_order", "mask_dtype", "mask_tensor"]
+__all__ = [
+    "Decoded",
+    "checked_mask",
+    "decode_ahead",
+    "decode_samples",
+    "default_workers",
+    "in_order",
+    "mask_dtype",
+    "mask_tensor",
+]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -102,8 +111,8 @@ def decode_samples(source: Source, indices: Sequence[int] | np.ndarray, size: tu
             if sample.mask is not None:
                 if masks is None:
                     masks = np.zeros((len(indices), *size), dtype=mask_dtype(len(source.classes)))
-                masks[len(kept)] = resize_mask(_read_mask(sample, len(source.classes)), size)
-        except (OSError, ValueError) as error:  # BadImage and DataError are ValueErrors
+                masks[len(kept)] = resize_mask(checked_mask(sample, len(source.classes)), size)
+        except (OSError, DataError) as error:  # BadImage is a DataError; any other error is a fault of the program
             bad.append(Problem(where, str(error)))
             if masks is not None:
                 masks[len(kept)] = 0
@@ -119,8 +128,8 @@ def decode_samples(source: Source, indices: Sequence[int] | np.ndarray, size: tu
     )
 
 
-def _read_mask(sample: Sample, classes: int) -> np.ndarray:
-    """A sample's mask, of its image's size and with no other classes than there are."""
+def checked_mask(sample: Sample, classes: int) -> np.ndarray:
+    """A sample's mask; a `BadImage` if it is of another size than its image or has other classes than there are."""
     assert sample.mask is not None
     mask, expected = sample.mask(), image_size(sample.image)
     if mask.shape != expected:
@@ -201,7 +210,7 @@ def _wants_processes(source: Source, chunks: Sequence[np.ndarray]) -> bool:
         for index in chunks[0][:3]:
             source.sample(int(index))
         seconds = (time.perf_counter() - start) / len(chunks[0][:3])
-    except (OSError, ValueError):
+    except (OSError, DataError):
         return False  # told when it is decoded
     return seconds * sum(len(chunk) for chunk in chunks) > _PROCESSES_PAY_FROM
 

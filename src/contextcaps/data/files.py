@@ -1,18 +1,20 @@
 """Sources whose samples are image files in a folder: finding the files without leaving it, and keeping the index."""
 
+import contextlib
 import dataclasses
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Boxes, Sample
 from contextcaps.data.source import Source
+from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
 from contextcaps.data.vocabulary import choose_split
 
 __all__ = [
@@ -20,8 +22,8 @@ __all__ = [
     "FileSource",
     "Folder",
     "Record",
-    "Unlabelled",
     "boxes_from",
+    "check_access",
     "choose",
     "fraction",
     "read_in_threads",
@@ -29,9 +31,6 @@ __all__ = [
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-Unlabelled = Literal["refuse", "drop", "keep"]
-"""An image without a label: a problem, left out and counted in the notes, or kept."""
 
 
 class BadSample(Exception):
@@ -131,11 +130,10 @@ class FileSource(Source):
 
     def __init__(self, name: str, on_bad: OnBad, unlabelled: Unlabelled, settings: Mapping[str, Any]) -> None:
         super().__init__(name, on_bad)
-        self._unlabelled = choose("unlabelled", unlabelled, ("refuse", "drop", "keep"))
+        self._unlabelled = UnlabelledRule(unlabelled)
         self._settings = {**settings, "unlabelled": unlabelled}
         self._records: list[Record] = []
         self._ids: set[str] = set()
-        self._dropped = 0
 
     def __len__(self) -> int:
         return len(self._records)
@@ -159,12 +157,11 @@ class FileSource(Source):
             self.problems.add(record.id, f"this id was there before; {record.facts[0].rsplit(' ', 2)[0]} is left out")
             return
         self._ids.add(record.id)
-        if record.labels or self._unlabelled == "keep":
-            self._records.append(record)
-        elif self._unlabelled == "drop":
-            self._dropped += 1
-        else:
-            self.problems.add(record.id, "has no label; leave such images out with unlabelled=drop, or unlabelled=keep")
+        try:
+            if self._unlabelled.keeps(record.labels):
+                self._records.append(record)
+        except DataError as error:
+            self.problems.add(record.id, str(error))
 
     def _choose_split(self, split: str | None) -> tuple[str, ...]:
         """The splits to read: the one asked for in its own word or the plain one, or all that there are."""
@@ -174,10 +171,32 @@ class FileSource(Source):
         return (self.split,)
 
     def _finish(self) -> None:
-        if self._dropped:
-            count = f"{self._dropped} image{'s' if self._dropped != 1 else ''}"
-            self.notes.append(f"{count} without a label left out (unlabelled=drop)")
+        self.notes += self._unlabelled.notes()
         self._settle()
+
+
+def check_access(name: str, *paths: Path) -> None:
+    """Refuse files and folders that are there but may not be read; those that are missing pass.
+
+    Args:
+        name: the source's.
+        paths: files, or folders to be listed and entered.
+    """
+    for path in paths:
+        # What else is wrong is told, with what was expected there, by whoever needs the file.
+        with contextlib.suppress(OSError):
+            _check_one(name, path)
+
+
+def _check_one(name: str, path: Path) -> None:
+    try:
+        if path.is_dir():
+            os.scandir(path).close()
+            os.stat(os.path.join(path, "."))  # a folder may be listed and yet not be entered
+        elif path.is_file():
+            path.open("rb").close()
+    except PermissionError as error:
+        raise DataError(f"{name}: {path} cannot be read ({error.strerror}); mend its permissions") from None
 
 
 def read_in_threads(read: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result | BadSample]:

@@ -1,10 +1,12 @@
 """Hugging Face `datasets`, by name or from a folder: `hf:NAME`, `hf:FOLDER`. Needs the extra `hf`.
 
 A folder is one written by `save_to_disk`, or one of Parquet files (a split's name begins its files' names, or is that
-of the folder they are in). A name is fetched by the `datasets` package into its own cache. No data set's own code is
-ever run: data sets that need it are refused.
+of the folder they are in). Of Parquet files the `datasets` package writes an Arrow copy, which goes into the cache
+folder of contextcaps. A name is fetched by that package into its own cache. No data set's own code is ever run: data
+sets that need it are refused.
 """
 
+import contextlib
 import inspect
 import os
 import re
@@ -13,12 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from huggingface_hub.constants import HF_HUB_CACHE
-
-from contextcaps.data.files import Unlabelled, choose
+from contextcaps.data.cache import cache_folder
+from contextcaps.data.files import check_access
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Sample
 from contextcaps.data.source import Source, register_source
+from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
 from contextcaps.data.vocabulary import Vocabulary, canonical_split, choose_split
 
 __all__ = ["HFSource"]
@@ -56,7 +58,7 @@ class HFSource(Source):
         unlabelled: Unlabelled = "refuse",
     ) -> None:
         super().__init__(f"hf:{location}", on_bad)
-        self._unlabelled = choose("unlabelled", unlabelled, ("refuse", "drop", "keep"))
+        self._unlabelled = UnlabelledRule(unlabelled)
         datasets = _import_datasets(self.name)
         self._folder = Path(location).expanduser() if _is_local(location) else None
         parts = _open_folder(datasets, self._folder) if self._folder else _open_name(datasets, location, config)
@@ -66,8 +68,9 @@ class HFSource(Source):
         features = next(iter(parts.values())).features
         self._image_column = self._find_image_column(datasets, features, image_column)
         label_column = self._find_label_column(features, label_column)
-        own = [self._folder] if self._folder else [datasets.config.HF_DATASETS_CACHE, HF_HUB_CACHE]
+        own = [str(self._folder)] if self._folder else _own_caches(datasets)
         self._roots = [os.path.realpath(folder) for folder in own]
+        self.root = self._roots[0] if self._folder else location
         names = _class_names(features[label_column])
         self._vocabulary = Vocabulary(names, f"column {label_column!r}")
         self._fingerprints = [f"{part} {rows._fingerprint}" for part, rows in parts.items()]
@@ -76,15 +79,12 @@ class HFSource(Source):
         }
         self._places: list[tuple[str, int]] = []
         self._labels: list[tuple[int, ...]] = []
-        self._dropped = 0
         for part, rows in self._parts.items():
             self._index(part, rows, label_column)
         self._options = f"{image_column} {label_column} {unlabelled} {on_bad}"
         self.classes, final = self._vocabulary.final()
         self._labels = [tuple(sorted({int(final[label]) for label in labels})) for labels in self._labels]
-        if self._dropped:
-            count = f"{self._dropped} image{'s' if self._dropped != 1 else ''}"
-            self.notes.append(f"{count} without a label left out (unlabelled=drop)")
+        self.notes += self._unlabelled.notes()
         self._settle()
 
     def _index(self, part: str, rows: Any, label_column: str) -> None:
@@ -103,16 +103,11 @@ class HFSource(Source):
                     self._file(path)
                 elif not length:
                     raise DataError("the image is missing or empty (0 bytes)")
-                if not labels and self._unlabelled == "refuse":
-                    raise DataError("has no label; open with unlabelled=drop, or unlabelled=keep")
+                if self._unlabelled.keeps(labels):
+                    self._places.append((part, row))
+                    self._labels.append(tuple(labels))
             except DataError as error:
                 self.problems.add(_identifier(part, row), str(error))
-                continue
-            if not labels and self._unlabelled == "drop":
-                self._dropped += 1
-                continue
-            self._places.append((part, row))
-            self._labels.append(tuple(labels))
 
     def _find_image_column(self, datasets: ModuleType, features: Any, asked: str | None) -> str:
         if asked is not None:
@@ -152,7 +147,10 @@ class HFSource(Source):
 
     def sample(self, index: int) -> Sample:
         part, row = self._places[index]
-        cell = self._parts[part][row][self._image_column]
+        try:
+            cell = self._parts[part][row][self._image_column]
+        except (OSError, ValueError) as error:  # Arrow's errors among them
+            raise DataError(f"{self.name}: {_identifier(part, row)} cannot be read: {_first_line(error)}") from None
         return Sample(_identifier(part, row), cell["bytes"] or self._file(cell["path"]), self._labels[index])
 
     def _file(self, path: str) -> Path:
@@ -191,8 +189,41 @@ def _is_local(location: str) -> bool:
     return os.path.isdir(os.path.expanduser(location)) or location.startswith((".", "/", "~"))
 
 
+def _own_caches(datasets: ModuleType) -> list[str]:
+    """The folders that `datasets` keeps what it fetched in."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return [str(datasets.config.HF_DATASETS_CACHE), HF_HUB_CACHE]
+
+
+@contextlib.contextmanager
+def _without_bars(datasets: ModuleType) -> Iterator[None]:
+    """Without progress bars of `datasets`, which would stand between a command's own lines."""
+    shown = not datasets.utils.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+
+
+def _check_readable(folder: Path) -> None:
+    """Refuse a folder with a part that may not be read; `datasets` would pass over it, or not say which it is."""
+
+    def refuse(error: OSError) -> None:
+        if isinstance(error, PermissionError):
+            raise DataError(f"hf:{folder}: {error.filename} cannot be read ({error.strerror}); mend its permissions")
+
+    check_access(f"hf:{folder}", folder)
+    for here, _, names in os.walk(folder, onerror=refuse):
+        data = [name for name in names if name.endswith((".parquet", ".arrow", ".json"))]
+        check_access(f"hf:{folder}", Path(here), *(Path(here) / name for name in data))
+
+
 def _open_folder(datasets: ModuleType, folder: Path) -> dict[str, Any]:
     """Split → rows of a folder."""
+    _check_readable(folder)
     if not folder.is_dir():
         raise DataError(f"hf:{folder}: no such folder")
     try:
@@ -205,7 +236,9 @@ def _open_folder(datasets: ModuleType, folder: Path) -> dict[str, Any]:
         for path in sorted(folder.rglob("*.parquet")):
             files.setdefault(_split_of(path, folder), []).append(str(path))
         if files:
-            return dict(datasets.load_dataset("parquet", data_files=files))
+            with _without_bars(datasets):
+                copies = str(cache_folder() / "datasets")
+                return dict(datasets.load_dataset("parquet", data_files=files, cache_dir=copies))
     except Exception as error:  # of many kinds, from three packages below
         raise DataError(f"hf:{folder}: cannot be read, cut off or damaged: {_first_line(error)}") from None
     raise DataError(f"hf:{folder}: expected a folder written by save_to_disk, or one with .parquet files")

@@ -31,7 +31,16 @@ from torch.nn.functional import interpolate
 
 from contextcaps.data.problems import DataError
 
-__all__ = ["MAX_PIXELS", "MAX_TOLERANCE", "MEAN_TOLERANCE", "BadImage", "decode", "image_size", "resize_mask"]
+__all__ = [
+    "MAX_PIXELS",
+    "MAX_TOLERANCE",
+    "MEAN_TOLERANCE",
+    "BadImage",
+    "checked_size",
+    "decode",
+    "image_size",
+    "resize_mask",
+]
 
 MAX_PIXELS = 89_478_485
 """Largest height × width that is decoded: Pillow's own limit (a quarter of a GiB of RGB pixels)."""
@@ -73,7 +82,7 @@ def decode(
     Raises:
         BadImage: the image cannot be read; the message says why.
     """
-    height_width = _checked_size(size)
+    height_width = None if size is None else checked_size(size)
     if isinstance(image, np.ndarray):
         return _resize(_checked_pixels(image), height_width, fast)
     with _opened(image) as opened:
@@ -106,13 +115,13 @@ def resize_mask(mask: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return mask[rows[:, None], columns[None, :]]
 
 
-def _checked_size(size: tuple[int, int] | int | None) -> tuple[int, int] | None:
-    if size is None:
-        return None
-    height, width = (size, size) if isinstance(size, int) else size
-    if height < 1 or width < 1:
-        raise ValueError(f"size: expected (height, width) of at least 1 pixel, got {(height, width)}")
-    return height, width
+def checked_size(size: tuple[int, int] | int) -> tuple[int, int]:
+    """(height, width) of a size that is given so, or as one number for both; a ValueError if it is neither."""
+    sides = (size, size) if isinstance(size, int) else size
+    whole = isinstance(sides, tuple | list) and all(isinstance(s, int | np.integer) and s >= 1 for s in sides)
+    if not whole or len(sides) != 2 or isinstance(size, bool):
+        raise ValueError(f"size: expected (height, width) of at least 1 pixel, or one number for both, got {size!r}")
+    return int(sides[0]), int(sides[1])
 
 
 def _checked_pixels(pixels: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from contextcaps.data.decoding import Decoded, decode_ahead, in_order, mask_tensor
+from contextcaps.data.images import checked_size
 from contextcaps.data.prepared import Prepared
 from contextcaps.data.problems import OnBad, Problems
 from contextcaps.data.source import Source
@@ -139,6 +140,9 @@ class Loader(abc.ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a loader with the same settings was; the next `iter` continues that epoch."""
+        missing = [name for name in self.state_dict() if name not in state]
+        if missing:
+            raise ValueError(f"state: expected what state_dict gave, but it lacks {', '.join(missing)}")
         for name, mine in self._settings().items():
             if state[name] != mine:
                 raise ValueError(f"{name}: the saved position is of a loader with {state[name]}, this one has {mine}")
@@ -171,6 +175,8 @@ class PreparedLoader(Loader):
         **settings: Any,
     ) -> None:
         super().__init__(len(prepared), batch_size, **settings)
+        if prefetch < 0:
+            raise ValueError(f"prefetch: expected 0 or more batches, got {prefetch}")
         self.prepared, self.prefetch, self.pin_memory = prepared, prefetch, pin_memory
 
     @property
@@ -225,7 +231,9 @@ class StreamLoader(Loader):
     ) -> None:
         super().__init__(len(source), batch_size, **settings)
         self.source, self.workers, self.pin_memory = source, workers, pin_memory
-        self.size = (size, size) if isinstance(size, int) else size
+        self.size = checked_size(size)
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers: expected at least 1, or None for as many as there are cores, got {workers}")
         self.problems = Problems(source.name, source.problems.on_bad if on_bad is None else on_bad)
         """Images that could not be read, each once."""
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from contextcaps.data.cache import cache_folder, discard, entry_lock, publish, remove_stale, temporary_folder
 from contextcaps.data.decoding import decode_ahead, mask_dtype, mask_tensor
+from contextcaps.data.images import checked_size
 from contextcaps.data.prepared_writer import FORMAT, PreparedWriter
 from contextcaps.data.problems import DataError, OnBad, Problem, Problems
 from contextcaps.data.progress import progress_of
@@ -95,10 +96,11 @@ class Prepared:
         return tuple(json.loads((self.folder / "ids.json").read_text(encoding="utf-8")))
 
     def boxes(self, index: int) -> Boxes | None:
-        """An image's boxes; None if the source has none at all."""
+        """The boxes of the image at an index from 0 to n - 1; None if the source has none at all."""
         if self._box_ends is None:
             return None
-        rows = slice(int(self._box_ends[index - 1]) if index > 0 else 0, int(self._box_ends[index]))
+        (row,) = self._rows([index])
+        rows = slice(int(self._box_ends[row - 1]) if row > 0 else 0, int(self._box_ends[row]))
         return Boxes(np.array(self._box_labels[rows]), np.array(self._box_corners[rows]))
 
     def batch(self, indices: Sequence[int] | np.ndarray | Tensor, pin_memory: bool = False) -> tuple[Tensor, Tensor]:
@@ -144,7 +146,7 @@ class Prepared:
 
 def prepared_folder(source: Source, size: tuple[int, int] | int, cache_dir: Path | str | None = None) -> Path:
     """Where the prepared copy of a source at a size is, or would be."""
-    height, width = (size, size) if isinstance(size, int) else size
+    height, width = checked_size(size)
     return cache_folder(cache_dir) / f"{source.kind}-{source.fingerprint()}-{height}x{width}-v{FORMAT}"
 
 
@@ -172,9 +174,10 @@ def prepare(
     Raises:
         DataError: images cannot be read, or the folder cannot be written to or has not enough room.
     """
-    height, width = (size, size) if isinstance(size, int) else size
-    if height < 1 or width < 1:
-        raise DataError(f"size: expected at least 1 pixel, got {height} × {width}")
+    try:
+        height, width = checked_size(size)
+    except ValueError as error:
+        raise DataError(str(error)) from None  # which commands tell in one line
     problems = Problems(source.name, source.problems.on_bad if on_bad is None else on_bad)
     final = prepared_folder(source, (height, width), cache_dir)
     folder, name = final.parent, final.name
@@ -217,7 +220,7 @@ def _bytes_needed(source: Source, height: int, width: int) -> int:
 def _has_mask(source: Source) -> bool:
     try:
         return source.sample(0).mask is not None
-    except (OSError, ValueError):
+    except (OSError, DataError):
         return False  # told when it is decoded
 
 
@@ -227,7 +230,10 @@ def _writing(folder: Path, needed: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        elsewhere = "or choose another folder (cache_dir, $CONTEXTCAPS_CACHE), or stream instead (--no-prepare)"
+        elsewhere = (
+            "or choose another folder with --cache (in Python cache_dir) or $CONTEXTCAPS_CACHE; "
+            "StreamLoader in Python needs no copy"
+        )
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(
                 f"{folder}: the disk is full; the prepared copy needs {needed:,} bytes. Free some space, {elsewhere}"

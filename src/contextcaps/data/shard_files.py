@@ -5,6 +5,7 @@ import os
 import re
 from pathlib import Path
 
+from contextcaps.data.files import check_access
 from contextcaps.data.problems import DataError
 from contextcaps.data.vocabulary import canonical_split
 
@@ -21,15 +22,16 @@ def find_shards(location: str) -> list[Path]:
     for each in _expand_braces(pattern):
         found = sorted(glob.glob(each, recursive=True))
         if not found:
+            check_access(f"shards:{location}", _folder_of(each))
             raise DataError(
                 f"shards:{location}: no file matches {each!r}; expected plain tar files such as train-*.tar"
             )
         paths += [Path(name) for name in found]
     paths = list(dict.fromkeys(paths))
     for path in paths:
-        if path.is_dir():
-            raise DataError(f"{path}: expected a tar file, got a folder")
         try:
+            if path.is_dir():
+                raise DataError(f"{path}: expected a tar file, got a folder")
             with path.open("rb") as file:
                 start = file.read(6)
         except OSError as error:
@@ -40,6 +42,14 @@ def find_shards(location: str) -> list[Path]:
                     f"{path}: compressed; samples are read by offset, so decompress it first: {command} {path}"
                 )
     return paths
+
+
+def _folder_of(pattern: str) -> Path:
+    """The folder that a pattern begins in: what stands before its first part with a wild card."""
+    folder = Path(pattern).parent
+    while glob.has_magic(str(folder)):
+        folder = folder.parent
+    return folder
 
 
 def _expand_braces(pattern: str) -> list[str]:

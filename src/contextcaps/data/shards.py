@@ -15,7 +15,6 @@ from typing import BinaryIO
 
 import numpy as np
 
-from contextcaps.data.files import Unlabelled, choose
 from contextcaps.data.images import image_size
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Boxes, Sample
@@ -31,6 +30,7 @@ from contextcaps.data.shard_format import (
     suffix_of,
 )
 from contextcaps.data.source import Source, register_source
+from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
 from contextcaps.data.vocabulary import Vocabulary, choose_split, read_classes
 
 __all__ = ["ShardsSource"]
@@ -65,7 +65,7 @@ class ShardsSource(Source):
 
     Args:
         location: a pattern of file names such as "DIR/train-*.tar" or "DIR/train-{000..012}.tar", or a folder.
-        split: shards named train-*, val-* or test-* are given splits; None opens all that match.
+        split: shards named as `split_of_shard` knows (train-0001.tar) are given splits; None opens all that match.
         classes: file with the class names (.json list, or one per line). Default: classes.json beside the shards, or
             else the names found, sorted.
         unlabelled: what to do with an image that has no label.
@@ -83,7 +83,7 @@ class ShardsSource(Source):
         unlabelled: Unlabelled = "refuse",
     ) -> None:
         super().__init__(f"shards:{location}", on_bad)
-        self.unlabelled = choose("unlabelled", unlabelled, ("refuse", "drop", "keep"))
+        self._unlabelled = UnlabelledRule(unlabelled)
         self.paths = find_shards(location)
         split_of = [split_of_shard(path) for path in self.paths]
         self.splits = tuple(dict.fromkeys(name for name in split_of if name is not None))
@@ -93,12 +93,13 @@ class ShardsSource(Source):
         if self._vocabulary.given and self.split is not None:
             chosen = [path for path, name in zip(self.paths, split_of, strict=True) if name == self.split]
             self.paths, split_of = chosen, [self.split] * len(chosen)
+        self.root = os.path.realpath(os.path.commonpath([path.parent for path in self.paths]))
         self._stats = [path.stat() for path in self.paths]
         self._entries: list[_Entry] = []
         self._seen: set[str] = set()
         self._box_labels: list[int] = []
         self._box_corners: list[Corners] = []
-        self._dropped = self._ignored = 0
+        self._ignored = 0
         for shard, path in enumerate(self.paths):
             self._index(shard, path, split_of[shard])
         self._finish()
@@ -206,10 +207,7 @@ class ShardsSource(Source):
             raise DataError(f"the id {identifier!r} is there twice")
         names, corners = decode_boxes(content.get("boxes"))
         indices = self._vocabulary.add(content["labels"] + names)
-        if not content["labels"] and self.unlabelled != "keep":
-            if self.unlabelled == "refuse":
-                raise DataError("no label (unlabelled=drop leaves such images out, unlabelled=keep keeps them)")
-            self._dropped += 1
+        if not self._unlabelled.keeps(content["labels"]):
             return
         count = len(content["labels"])
         boxes = None
@@ -235,9 +233,7 @@ class ShardsSource(Source):
         del self._seen, self._box_labels, self._box_corners
         if not self._vocabulary.given:
             self.notes.append(f"no classes.json beside the shards: the classes are the {len(self.classes)} names found")
-        if self._dropped:
-            count = f"{self._dropped} image{'s' if self._dropped != 1 else ''}"
-            self.notes.append(f"{count} without a label left out (unlabelled=drop)")
+        self.notes += self._unlabelled.notes()
         if self._ignored:
             self.notes.append(f"{self._ignored} members that are no image, mask or .json passed over")
 
@@ -285,7 +281,7 @@ class ShardsSource(Source):
         base = os.path.commonpath([path.parent for path in self.paths])
         for path, stat in files:
             yield f"{os.path.relpath(path, base)} {stat.st_size} {stat.st_mtime_ns}"
-        yield f"unlabelled={self.unlabelled} on_bad={self.problems.on_bad}"
+        yield f"unlabelled={self._unlabelled.choice} on_bad={self.problems.on_bad}"
 
 
 def _open_tar(file: BinaryIO) -> tarfile.TarFile:

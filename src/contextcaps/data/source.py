@@ -52,20 +52,22 @@ class Source(abc.ABC, Sequence[Sample]):
     """Which of the source's given splits this is, if it has any."""
     splits: tuple[str, ...]
     """The splits that the source has by itself; empty if none."""
+    root: str
+    """The resolved path of the folder or file that it reads; empty if it reads none. Part of the fingerprint."""
     notes: list[str]
     """Things worth knowing that are no reason to stop, such as classes without a positive."""
 
     def __init__(self, name: str, on_bad: OnBad = "stop") -> None:
         self.name = name
         self.problems = Problems(name, on_bad)
-        self.split, self.splits, self.notes = None, (), []
+        self.split, self.splits, self.root, self.notes = None, (), "", []
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
 
     @abc.abstractmethod
     def sample(self, index: int) -> Sample:
-        """The sample at an index from 0 to len - 1."""
+        """The sample at an index from 0 to len - 1. May be called from several threads and processes at once."""
 
     @abc.abstractmethod
     def labels_of(self, index: int) -> tuple[int, ...]:
@@ -95,8 +97,10 @@ class Source(abc.ABC, Sequence[Sample]):
     def fingerprint(self) -> str:
         """A short name for exactly this data with these settings, for caches."""
         digest = hashlib.sha256()
-        for part in (self.kind, str(self.split), *self.classes, *self._identity()):
-            digest.update(part.encode() + b"\0")
+        for part in (self.kind, self.root, str(self.split), *self.classes, *self._identity()):
+            digest.update(part.encode(errors="surrogatepass") + b"\0")
+        # Files that reproducible archives hold have all the same time; their labels tell data sets apart.
+        digest.update(self.targets().tobytes())
         return digest.hexdigest()[:16]
 
     def _settle(self) -> None:

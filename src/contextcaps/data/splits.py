@@ -47,7 +47,7 @@ def open_splits(spec: str, *, on_bad: OnBad = "stop", seed: int = 0, **options: 
         return dict(split_source(source, seed=seed))
     given: dict[str, Source] = {}
     for name in source.splits:
-        part = canonical_split(re.sub(r"[-_]?\d+$", "", name))  # without a year, as in val2017
+        part = canonical_split(name)
         if part is not None and part not in given:
             # Some kinds open one of their splits where none is asked for.
             given[part] = source if source.split == name else open_source(spec, on_bad=on_bad, **options, split=name)

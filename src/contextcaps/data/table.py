@@ -5,13 +5,15 @@ per class with 0 or 1. Paths are relative to the table's folder and never lead o
 """
 
 import csv
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from contextcaps.data.files import BadSample, FileSource, Folder, Record, Unlabelled
+from contextcaps.data.files import BadSample, FileSource, Folder, Record, check_access
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.source import register_source
+from contextcaps.data.unlabelled import Unlabelled
 from contextcaps.data.vocabulary import Vocabulary, choose_split, read_classes
 
 __all__ = ["TableSource"]
@@ -60,18 +62,19 @@ class TableSource(FileSource):
         settings = {
             "columns": (image_column, label_column, split_column),
             "separator": separator,
-            "root": root,
         }
         super().__init__(f"table:{location}", on_bad, unlabelled, settings)
         if not separator:
             raise DataError(f"{self.name}: option separator: expected at least one character")
         path = Path(location)
+        check_access(self.name, path, *([] if root is None else [Path(root)]))
         if not path.is_file():
             raise DataError(f"{self.name}: no such file; expected a .csv or .parquet table")
         if root is not None and not Path(root).is_dir():
             raise DataError(f"{self.name}: option root: no such folder: {root}")
         self._separator = separator
         self._folder = Folder(Path(root) if root is not None else path.parent)
+        self.root = f"{os.path.realpath(path)} {os.path.realpath(self._folder.path)}"
         self._table_facts = f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}"
         rows = _parquet_rows(path) if path.suffix.lower() in (".parquet", ".pq") else self._csv_rows(path)
         _, self._columns = next(rows)
@@ -111,9 +114,9 @@ class TableSource(FileSource):
                 if name in first_row:
                     raise BadSample(f"{name} is there before, in row {first_row[name]}")
                 first_row[name] = row
-                if not labels and self._unlabelled == "refuse":
-                    raise BadSample(f"{name} has no label; open with unlabelled=drop, or unlabelled=keep")
-                records.append(Record(name, image, tuple(labels), (self._folder.facts(image),)))
+                record = Record(name, image, tuple(labels), (self._folder.facts(image),))
+                if self._unlabelled.keeps(labels, name):
+                    records.append(record)
             except (BadSample, DataError) as error:
                 if wanted:
                     self.problems.add(f"row {row}", str(error))

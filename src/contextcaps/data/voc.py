@@ -15,10 +15,11 @@ from typing import Literal
 
 import numpy as np
 
-from contextcaps.data.files import BadSample, FileSource, Folder, Record, Unlabelled, boxes_from, choose
+from contextcaps.data.files import BadSample, FileSource, Folder, Record, boxes_from, check_access, choose
 from contextcaps.data.masks import check_sizes, read_mask
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.source import register_source
+from contextcaps.data.unlabelled import Unlabelled
 
 __all__ = ["VOC_CLASSES", "VOCSource"]
 
@@ -68,7 +69,10 @@ class VOCSource(FileSource):
         self._ignores_difficult = choose("difficult", difficult, ("ignore", "positive")) == "ignore"
         self.classes = VOC_CLASSES
         self._folder = Folder(_find_year(self.name, location, year))
+        self.root = os.path.realpath(self._folder.path)
         lists = self._folder.path / "ImageSets" / "Main"
+        others = ("Annotations", "JPEGImages", "SegmentationClass")
+        check_access(self.name, lists, *(self._folder.path / each for each in others))
         self.splits = tuple(name for name in _LISTS if os.path.isfile(lists / f"{name}.txt"))
         if not self.splits:
             raise DataError(
@@ -143,6 +147,7 @@ class VOCSource(FileSource):
 def _find_year(name: str, location: str, year: int | None) -> Path:
     """The folder of one year: the location, or below it, or below its VOCdevkit."""
     root = Path(location)
+    check_access(name, root, root / "VOCdevkit")
     if not location or not root.is_dir():
         raise DataError(f"{name}: expected the folder VOCdevkit or VOC2012 or the like, found no such folder")
     try:

@@ -15,9 +15,10 @@ from typing import Literal
 from contextcaps.data.ade20k.challenge import read_challenge, read_object_info
 from contextcaps.data.ade20k.classes import BENCHMARK_CLASSES
 from contextcaps.data.ade20k.full import FullRelease
-from contextcaps.data.files import BadSample, FileSource, Folder, Record, Unlabelled, choose, fraction
+from contextcaps.data.files import BadSample, FileSource, Folder, Record, check_access, choose, fraction
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.source import register_source
+from contextcaps.data.unlabelled import Unlabelled
 
 __all__ = ["ADE20KSource", "Layout"]
 
@@ -71,6 +72,7 @@ class ADE20KSource(FileSource):
         if min_count > 1 and classes != "all":
             raise DataError(f"{self.name}: min_count is for classes=all; the 150 classes are always all there")
         self.layout, root = _find_layout(self.name, location, layout)
+        self.root = os.path.realpath(root)
         folder = Folder(root)
         base = root / "images" / "ADE" if self.layout == "full2021" else root / "images"
         self.splits = tuple(name for name, word in _SPLITS.items() if os.path.isdir(base / word))
@@ -137,6 +139,7 @@ class ADE20KSource(FileSource):
 def _find_layout(name: str, location: str, wanted: Layout) -> tuple[Layout, Path]:
     """The layout at a location, and its folder: the location itself or a folder in it."""
     root = Path(location)
+    check_access(name, root)
     if not location or not root.is_dir():
         raise DataError(f"{name}: expected the folder of ADE20K (such as ADEChallengeData2016), found no such folder")
     try:
@@ -153,6 +156,8 @@ def _find_layout(name: str, location: str, wanted: Layout) -> tuple[Layout, Path
         raise DataError(f"{name}: several releases are here: {listed}; name the folder of one")
     if found:
         raise DataError(f"{name}: layout={wanted} is not here, but {', '.join(layout for layout, _ in found)}")
+    for each in (root, *below):
+        check_access(name, each, each / "images", each / "images" / "ADE")
     raise DataError(
         f"{name}: expected images/training or images/validation with annotations/ beside it (ADEChallengeData2016), "
         "or images/ADE/training (2021 release), or images/training alone (2016 release); found none of them"

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from contextcaps.data.decoding import checked_mask
 from contextcaps.data.images import decode, image_size
 from contextcaps.data.problems import DataError, Problem
 from contextcaps.data.source import Source
@@ -113,7 +114,8 @@ def inspect_source(
     Args:
         source: what to look at.
         limit: open at most this many images, evenly spread over the source; None for all, 0 for none.
-        check_images: decode these images to the end rather than their headers only, which finds the truncated ones.
+        check_images: decode these images and their masks to the end, not the images' headers only, which finds the
+            truncated ones, and masks of another size or range.
         least_support: images that a pair needs to be listed: together for co-occurrences, by chance for exclusions.
             None: a thousandth of the images, and at least 3.
     """
@@ -133,12 +135,14 @@ def inspect_source(
         try:
             sample = source.sample(index)
             where = sample.id
-        except DataError as error:
+        except (DataError, OSError) as error:
             bad.append(Problem(f"sample {index}", str(error)))
             continue
         try:
             sizes.append(decode(sample.image).shape[:2] if check_images else image_size(sample.image))
-        except DataError as error:
+            if check_images and sample.mask is not None:
+                checked_mask(sample, len(source.classes))
+        except (DataError, OSError) as error:
             bad.append(Problem(where, str(error)))
         with_boxes += sample.boxes is not None
         with_masks += sample.mask is not None

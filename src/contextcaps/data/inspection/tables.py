@@ -73,7 +73,8 @@ def _overview(inspection: Inspection) -> Table:
             + ("decoded to the end" if inspection.images_decoded else "headers only"),
         )
     found = len(inspection.problems)
-    table.add_row("problems", f"[red]{found:,}[/red]" if found else "none found")
+    looked = "" if inspection.images_decoded else " (headers only)" if inspection.images_read else " (no image opened)"
+    table.add_row("problems", f"[red]{found:,}[/red]" if found else f"none found{looked}")
     return table
 
 

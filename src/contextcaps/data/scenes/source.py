@@ -42,6 +42,7 @@ from contextcaps.data.scenes.dice import fold, fold_all
 from contextcaps.data.scenes.drawing import Drawing, draw
 from contextcaps.data.scenes.world import CLASSES, KINDS, choose, cooccurrence, presence
 from contextcaps.data.source import Source, register_source
+from contextcaps.data.vocabulary import choose_split
 
 __all__ = ["ScenesSource"]
 
@@ -49,7 +50,6 @@ _EDITION = 1
 """Counts changes of the drawings, for caches: raise it with every change that moves a pixel or a label (tests tell)."""
 _SMALLEST, _LARGEST = 32, 256
 _SPLITS = ("train", "validation", "test")
-_SPLIT_WORDS = {"training": "train", "val": "validation"} | {split: split for split in _SPLITS}
 _IMAGE = 0
 """What an image's own hash is for; see `contextcaps.data.scenes.layout` for the others."""
 
@@ -61,7 +61,8 @@ class ScenesSource(Source):
     Args:
         location: none; must be empty.
         on_bad: as in all sources; there is no bad data here.
-        split: "train" (also if None), "validation" or "test": streams that share no image.
+        split: "train" (also if None), "validation" or "test", or another usual word for one of them: streams that share
+            no image.
         count: number of images of this split.
         size: their side in pixels, 32 to 256.
         seed: another seed gives other images.
@@ -82,8 +83,6 @@ class ScenesSource(Source):
         super().__init__("scenes", on_bad)
         if location:
             raise DataError(f"scenes:{location}: scenes are generated and have no location; write scenes?seed=1")
-        if split is not None and split not in _SPLIT_WORDS:
-            raise DataError(f"scenes: split: expected one of {', '.join(_SPLITS)}, got {split!r}")
         for option, value, low, high in (
             ("count", count, 1, 10**8),
             ("size", size, _SMALLEST, _LARGEST),
@@ -92,9 +91,9 @@ class ScenesSource(Source):
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                 raise DataError(f"scenes: {option}: expected a whole number from {low} to {high}, got {value!r}")
         self.classes, self.splits = CLASSES, _SPLITS
-        self.split = _SPLIT_WORDS[split or "train"]
+        self.split = chosen = choose_split("train" if split is None else split, _SPLITS, self.name)
         self.size, self.seed, self._count = size, seed, count
-        stream = fold(fold(_IMAGE, seed), _SPLITS.index(self.split))
+        stream = fold(fold(_IMAGE, seed), _SPLITS.index(chosen))
         self._states = fold_all(np.full(count, stream, dtype=np.uint64), np.arange(count, dtype=np.uint64))  # [n]
         self._kinds, self._chosen = choose(self._states)
         self._present = presence(self._kinds, self._chosen)  # [n, J]
