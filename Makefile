@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: demo test lint format figures clean
 
 demo: .venv/.ready
-	$(BIN)/contextcaps models --forward
+	$(BIN)/contextcaps models --all
 
 test: .venv/.ready
 	$(BIN)/python -m pytest

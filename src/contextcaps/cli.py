@@ -37,7 +37,6 @@ def models(
     image_size: int = 64,
     backbone: str = "auto",
     every: Annotated[Flag, tyro.conf.arg(name="all")] = False,
-    forward: Flag = False,
     no_forward: Flag = False,
 ) -> None:
     """List the models, or show one or all of them step by step and run a forward pass.
@@ -48,17 +47,14 @@ def models(
         image_size: side of the images in pixels.
         backbone: paper, small, timm:NAME, or auto (paper up to 32 px, small beyond).
         every: build and show every model.
-        forward: run one forward pass, as is done anyway; without NAME the same as --all.
         no_forward: show the steps only.
     """
     from contextcaps.models import create_model, describe_model, list_models
 
-    if forward and no_forward:
-        raise ValueError("--forward and --no-forward: expected one of them")
     if every and name is not None:
         raise ValueError(f"--all and {name}: expected one of them")
     console = _Console()
-    if name is None and not (every or forward):
+    if name is None and not every:
         table = Table("model", "what it is", title="Models")
         for each in list_models():
             table.add_row(each, describe_model(each))
@@ -72,6 +68,11 @@ def models(
         if not no_forward:
             console.print(_forward_pass(network))
         console.print()
+    if every:
+        console.print(
+            "Literal presets start with scores near 0 where there are many classes, as the paper's text has it:"
+        )
+        console.print("docs/decisions/loss-and-collapse.md says why, and what the others do about it.")
 
 
 def _steps_table(network: "CapsuleNetwork") -> Table:

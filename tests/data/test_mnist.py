@@ -83,6 +83,7 @@ def test_one_split_only(tmp_path):
         (gzip.compress(idx_bytes(digits(22, 0)[0])), "has 22 images.*has 23 labels"),
         (b"", "cut off"),
     ],
+    ids=range(10),  # gzip writes the time into its files, so that names made of them would differ between processes
 )
 def test_bad_files(tmp_path, content, message):
     write_mnist(tmp_path)
