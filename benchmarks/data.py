@@ -1,6 +1,6 @@
 """Images per second, three ways of feeding a network: a plain Pillow dataset, streaming, and a prepared copy.
 
-    python benchmarks/data.py --data '../shared/data/coco128/train-*.tar'
+    python benchmarks/data.py --data 'PATH/train-*.tar'
 
 Pictures (those of --data, or else `scenes`) are enlarged to photographs of 512 × 683 and written as JPEG files into a
 temporary folder, which is removed at the end. Then all three, in turn, a number of times:

@@ -2,8 +2,9 @@
 
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import CapsuleHead, Intermediates, ModelOutput
-from contextcaps.models.network import CapsuleNetwork, ModelFileError
+from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.registry import create_model, describe_model, list_models, model_config, register_model
+from contextcaps.models.saving import ModelFileError
 
 __all__ = [
     "CapsuleHead",

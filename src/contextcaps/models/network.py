@@ -1,17 +1,13 @@
-"""The whole network: pixels in, class scores out; saved and loaded as safetensors beside a JSON configuration."""
+"""The whole network: pixels in, class scores out."""
 
 import contextlib
-import json
 import os
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import safetensors
-import safetensors.torch
 import torch
-from huggingface_hub import PyTorchModelHubMixin, constants, hf_hub_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub import PyTorchModelHubMixin, constants
 from torch import Tensor, nn
 
 from contextcaps.capsules import ReconstructionDecoder, primary_grid, unchecked
@@ -19,32 +15,9 @@ from contextcaps.capsules.guards import require_tensor
 from contextcaps.models.backbones import build_backbone
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import CapsuleHead, ModelOutput
+from contextcaps.models.saving import MODEL_CARD, ModelFileError, find_files, load_weights, read_config, write_files
 
-__all__ = ["CapsuleNetwork", "ModelFileError", "Step"]
-
-FORMAT = "contextcaps-1"
-"""Written into every saved configuration, so that a foreign file is told from one of ours."""
-
-
-MODEL_CARD = """---
-{{ card_data }}
----
-
-# A contextcaps model
-
-A capsule network for multi-label image tagging, saved by contextcaps. `config.json` has its settings and class names:
-
-    from contextcaps import CapsuleNetwork
-
-    model = CapsuleNetwork.from_pretrained("this folder")
-
-Nothing is said here about how it was trained, or how well it does.
-"""
-"""What a saved model's README says, unless somebody writes a better one."""
-
-
-class ModelFileError(ValueError):
-    """A saved model that cannot be loaded; the message says which file and why."""
+__all__ = ["CapsuleNetwork", "Step"]
 
 
 class Step(NamedTuple):
@@ -202,12 +175,7 @@ class CapsuleNetwork(
         return address
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        weights = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
-        metadata = {"format": "pt", "library": FORMAT}
-        safetensors.torch.save_file(weights, save_directory / constants.SAFETENSORS_SINGLE_FILE, metadata)
-        document = {"format": FORMAT, **self.config.to_dict()}
-        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-        (save_directory / constants.CONFIG_NAME).write_text(text, encoding="utf-8")
+        write_files(self.state_dict(), self.config, save_directory)
 
     @classmethod
     def from_pretrained(
@@ -229,73 +197,15 @@ class CapsuleNetwork(
             ModelFileError: a file is missing, cut off, or not of this library.
         """
         source = str(pretrained_model_name_or_path)
-        config_file, weights_file = _find_files(source, isinstance(pretrained_model_name_or_path, Path), download)
-        config = _read_config(config_file)
+        config_file, weights_file = find_files(source, isinstance(pretrained_model_name_or_path, Path), download)
+        config = read_config(config_file)
         try:
             network = cls(config, start=False)
         except ValueError as error:
             raise ModelFileError(f"{config_file}: {error}") from None
-        _load_weights(network, weights_file)
+        load_weights(network, weights_file)
         return network.to(device).eval()
-
-
-def _find_files(source: str, is_path: bool, download: dict[str, Any]) -> tuple[Path, Path]:
-    """Configuration and weights of a saved network, in a local folder or fetched from the Hub."""
-    names = (constants.CONFIG_NAME, constants.SAFETENSORS_SINGLE_FILE)
-    if os.path.isdir(source):
-        if download:
-            raise ValueError(f"{source}: a local folder takes no option {', '.join(download)}")
-        config, weights = (Path(source, name) for name in names)
-        return config, weights
-    if is_path or source.count("/") != 1 or source.startswith((".", "/", "~")):
-        raise ModelFileError(f"{source}: no such folder; expected one written by save_pretrained")
-    try:
-        config, weights = (Path(hf_hub_download(source, name, **download)) for name in names)
-    except (OSError, HfHubHTTPError, HFValidationError) as error:
-        why = str(error).strip().partition("\n")[0]
-        raise ModelFileError(f"{source}: no such folder, and not to be had from the Hugging Face Hub: {why}") from None
-    return config, weights
 
 
 def _count(module: nn.Module | None) -> int:
     return 0 if module is None else sum(parameter.numel() for parameter in module.parameters())
-
-
-def _read_config(path: Path) -> ModelConfig:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelFileError(f"{path}: no such file; expected a folder written by save_pretrained") from None
-    except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ModelFileError(f"{path}: cut off or no JSON ({error}); save or download the model again") from None
-    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-        raise ModelFileError(f'{path}: not a configuration of contextcaps (no "format": "{FORMAT}")')
-    try:
-        # Published weights of a backbone would only be overwritten: do not fetch them.
-        return ModelConfig.from_dict({**document, "pretrained": False})
-    except (ValueError, TypeError) as error:
-        raise ModelFileError(f"{path}: {error}") from None
-
-
-def _load_weights(network: CapsuleNetwork, path: Path) -> None:
-    try:
-        weights = safetensors.torch.load_file(path)
-    except FileNotFoundError:
-        raise ModelFileError(f"{path}: no such file; expected a folder written by save_pretrained") from None
-    except (safetensors.SafetensorError, OSError) as error:
-        raise ModelFileError(f"{path}: cut off or no safetensors file ({error}); save or download it again") from None
-    expected = network.state_dict()
-    problems = [f"{name} is not known" for name in sorted(weights.keys() - expected.keys())]
-    problems += [
-        f"{name} has shape {list(weights[name].shape)}, expected {list(expected[name].shape)}"
-        for name in sorted(expected.keys() & weights.keys())
-        if weights[name].shape != expected[name].shape
-    ]
-    problems += [f"{name} is missing" for name in sorted(expected.keys() - weights.keys())]
-    if problems:
-        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        shown = "; ".join(problems[:3])
-        raise ModelFileError(f"{path}: weights do not fit the configuration beside them: {shown}{more}")
-    network.load_state_dict(weights)
