@@ -62,7 +62,6 @@ def models(
         console.print("contextcaps models NAME shows one step by step.")
         return
     for each in list_models() if name is None else [name]:
-        describe_model(each)  # an unknown name is refused before anything is built
         network = create_model(each, classes, image_size, backbone)
         console.print(_steps_table(network))
         if not no_forward:
@@ -256,11 +255,8 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; bad input ends in one message on standard error and exit code 2, no traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands, program, about = (
-        COMMANDS,
-        "contextcaps",
-        f"{contextcaps.__doc__}\n\ncontextcaps --version prints the version.",
-    )
+    commands, program = COMMANDS, "contextcaps"
+    about = f"{contextcaps.__doc__}\n\ncontextcaps --version prints the version."
     if words and words[0] in GROUPS:
         program, about = f"contextcaps {words[0]}", COMMANDS[words[0]].__doc__ or ""
         commands = GROUPS[words.pop(0)]
