@@ -5,8 +5,8 @@ import sys
 import pytest
 import torch
 
+from contextcaps.extras import import_extra
 from contextcaps.models import create_model
-from contextcaps.models.backbones import import_timm
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ class TestTimm:
             create_model("capsnet", 2, 64, "timm:zzz")
 
     def test_without_timm_the_error_names_the_extra(self, monkeypatch) -> None:
-        import_timm.cache_clear()
+        import_extra.cache_clear()
         monkeypatch.setitem(sys.modules, "timm", None)
         with pytest.raises(ImportError, match=r"pip install 'contextcaps\[timm\]'"):
             create_model("capsnet", 2, 64, "timm:resnet18")
-        import_timm.cache_clear()
+        import_extra.cache_clear()

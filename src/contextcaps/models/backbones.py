@@ -3,12 +3,10 @@
 `paper` and `small` are here; `timm:NAME` is any model of timm that gives feature maps, through the extra `timm`.
 """
 
-import functools
-from types import ModuleType
-
 import torch
 from torch import Tensor, nn
 
+from contextcaps.extras import import_extra
 from contextcaps.models.config import ModelConfig
 
 __all__ = ["Backbone", "PaperBackbone", "SmallBackbone", "TimmBackbone", "build_backbone"]
@@ -95,7 +93,7 @@ class TimmBackbone(Backbone):
 
     def __init__(self, name: str, in_channels: int, pretrained: bool) -> None:
         super().__init__()
-        timm = import_timm()
+        timm = import_extra("timm", "timm", f"backbone timm:{name}")
         if not timm.is_model(name):
             near = timm.list_models(f"*{name}*")[:5]
             hint = f"did you mean {', '.join(near)}?" if near else "timm.list_models() lists them all"
@@ -114,42 +112,6 @@ class TimmBackbone(Backbone):
         if features.shape[1] != self.out_channels:
             features = features.permute(0, 3, 1, 2)
         return self.norm(features)  # [B, C, H, W]
-
-
-@functools.cache
-def import_timm() -> ModuleType:
-    """timm, or an error that names the extra."""
-    try:
-        try:
-            import timm
-        except RuntimeError as error:
-            if "torchvision::nms" not in str(error):
-                raise
-            _declare_torchvision_operators()
-            import timm
-    except ImportError as error:
-        raise ImportError(
-            "backbone: timm's models need the extra 'timm': pip install 'contextcaps[timm]'"
-            if error.name == "timm"
-            else f"backbone: timm could not be imported: {error}"
-        ) from error
-    return timm
-
-
-def _declare_torchvision_operators() -> None:
-    """Let torchvision be imported beside a torch build that its compiled operators do not fit.
-
-    On import it attaches shape rules to its two operators for boxes even where the library that defines them could not
-    be loaded (a CPU build of torch). timm wants only its image transforms: declaring the two names is enough.
-    """
-    import sys
-
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("torchvision", "timm")]:
-        del sys.modules[name]
-    signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-    import_timm.library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[attr-defined]
-    for operator in ("nms", "qnms"):
-        import_timm.library.define(operator + signature)  # type: ignore[attr-defined]
 
 
 def build_backbone(config: ModelConfig) -> Backbone:
