@@ -1,4 +1,4 @@
-"""Packages that are extras: imported when they are needed, with an error that names the extra where they are missing."""
+"""Packages that are extras: imported when they are needed; where one is missing, the error names the extra."""
 
 import functools
 import importlib
