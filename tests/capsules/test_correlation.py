@@ -282,7 +282,7 @@ def test_low_level_map_is_a_pointwise_convolution_of_the_primary_maps() -> None:
     module.bias.data.fill_(0.25)
     by_type = draw("B D H W A", sizes, 1, torch.float32)
     maps = by_type.permute(0, 1, 4, 2, 3).reshape(2, 15, 2, 4)  # [B, D·A, H, W]
-    expected = torch.nn.functional.conv2d(maps, module.weight.reshape(1, 15, 1, 1), module.bias[None])[:, 0]
+    expected = torch.nn.functional.conv2d(maps, module.weight.reshape(1, 15, 1, 1), module.bias)[:, 0]
     torch.testing.assert_close(module(by_type.reshape(2, 24, 5)), expected)
 
 

@@ -75,7 +75,7 @@ def test_yaml_in_one_line() -> None:
 
 
 def test_bad_yaml_is_refused(tmp_path) -> None:
-    with pytest.raises(ValueError, match="num_classes: expected a number of classes"):
+    with pytest.raises(ValueError, match="num_classes: expected a whole number, got none"):
         ModelConfig.from_yaml("model: capsnet\nrouting: dynamic\n")
     (tmp_path / "broken.yaml").write_text("num_classes: [3\n")
     with pytest.raises(ValueError, match=r"broken\.yaml: no valid YAML"):

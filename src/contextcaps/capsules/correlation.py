@@ -122,7 +122,7 @@ class LowLevelMap(nn.Module):
         self.types, self.attributes, self.grid = types, attributes, both_sides(grid)
         channels = require_count("types", types) * require_count("attributes", attributes)
         self.weight = nn.Parameter(torch.empty(types, attributes).normal_(std=channels**-0.5))  # [D, A]
-        self.bias = nn.Parameter(torch.zeros(()))
+        self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, capsules: Tensor) -> Tensor:
         height, width = self.grid

@@ -105,7 +105,7 @@ class InitialRouting(nn.Module):
         if require_count("kernel_size", kernel_size) % 2 == 0:
             raise ValueError(f"kernel_size: expected an odd number, got {kernel_size}")
         self.kernel = nn.Parameter(torch.zeros(kernel_size, kernel_size))  # [f, f]
-        self.bias = None if start is None else nn.Parameter(torch.tensor(float(start)))
+        self.bias = None if start is None else nn.Parameter(torch.tensor([float(start)]))  # [1]
         if start is None:
             nn.init.uniform_(self.kernel, -1 / kernel_size, 1 / kernel_size)
 

@@ -1,13 +1,9 @@
 """The configuration of a network: one dataclass, validated, the same object in Python, YAML and JSON."""
 
 import dataclasses
-import difflib
-import math
-import typing
-from pathlib import Path
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-import yaml
+from contextcaps.configuration import Configuration
 
 __all__ = ["ModelConfig"]
 
@@ -16,8 +12,10 @@ _PHOTO_MEAN, _PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Configuration):
     """Everything that a network is built from. Fields left at None are filled in when the object is made."""
+
+    _title: ClassVar[str] = "a model's configuration"
 
     num_classes: int
     """J, the number of classes; one decision capsule each."""
@@ -91,38 +89,18 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         if isinstance(self.image_size, int) and not isinstance(self.image_size, bool):
-            self._set({"image_size": (self.image_size, self.image_size)})
-        for name in ("image_size", "class_names", "pixel_mean", "pixel_std"):
-            value = getattr(self, name)
-            self._set({name: tuple(value) if isinstance(value, list) else value})
-        self._check_kinds()
+            self._set(image_size=(self.image_size, self.image_size))
+        self._settle_kinds()
         photo = self.in_channels == 3
-        self._set(
-            {
-                "backbone": ("paper" if max(self.image_size) <= 32 else "small")
-                if self.backbone == "auto"
-                else self.backbone,
-            }
-        )
+        if self.backbone == "auto":
+            self._set(backbone="paper" if max(self.image_size) <= 32 else "small")
         if self.pixel_mean is None:
-            self._set({"pixel_mean": _PHOTO_MEAN if photo else (0.5,) * self.in_channels})
+            self._set(pixel_mean=_PHOTO_MEAN if photo else (0.5,) * self.in_channels)
         if self.pixel_std is None:
-            self._set({"pixel_std": _PHOTO_STD if photo else (0.5,) * self.in_channels})
+            self._set(pixel_std=_PHOTO_STD if photo else (0.5,) * self.in_channels)
         if self.types is None:
-            self._set({"types": 32 if self.backbone == "paper" else 16})
+            self._set(types=32 if self.backbone == "paper" else 16)
         self._check_values()
-
-    def _set(self, values: dict[str, Any]) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    def _check_kinds(self) -> None:
-        """Each field's value is of its declared type, and one of its choices where it has some."""
-        for name, kind in typing.get_type_hints(type(self)).items():
-            value = getattr(self, name)
-            alternatives = typing.get_args(kind) if _is_union(kind) else (kind,)
-            if not any(_fits(value, alternative) for alternative in alternatives):
-                raise ValueError(f"{name}: expected {_spell(kind)}, got {value!r}")
 
     def _check_values(self) -> None:
         """Each value is in its range, and those that depend on each other agree."""
@@ -169,75 +147,3 @@ class ModelConfig:
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"class_names: expected different names, got {twice!r} more than once")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values that JSON and YAML can hold."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
-        }
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "ModelConfig":
-        """The configuration from plain values; an unknown field is refused, with the nearest known one named."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in values:
-            if name not in known:
-                near = difflib.get_close_matches(str(name), known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-                raise ValueError(f"{name}: no such field of a model's configuration; {hint}")
-        if "num_classes" not in values:
-            raise ValueError("num_classes: expected a number of classes, got none")
-        return cls(**values)
-
-    def to_yaml(self, path: str | Path | None = None) -> str:
-        """The configuration as YAML text; written to `path` if one is given."""
-        text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
-        return text
-
-    @classmethod
-    def from_yaml(cls, source: str | Path) -> "ModelConfig":
-        """The configuration from a YAML file (a `Path`, or a string that names one) or from YAML text."""
-        is_file = isinstance(source, Path) or not ("\n" in source or ": " in source)
-        text = Path(source).read_text(encoding="utf-8") if is_file else str(source)
-        try:
-            values = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{source if is_file else 'YAML text'}: no valid YAML: {error}") from None
-        if not isinstance(values, dict):
-            raise ValueError(f"{source if is_file else 'YAML text'}: expected fields and values, got {values!r}")
-        return cls.from_dict(values)
-
-
-def _is_union(kind: Any) -> bool:
-    return type(None) in typing.get_args(kind)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    origin = typing.get_origin(kind)
-    if origin is Literal:
-        return value in typing.get_args(kind)
-    if origin is tuple:
-        inner = typing.get_args(kind)
-        return (
-            isinstance(value, tuple)
-            and (inner[-1] is Ellipsis or len(value) == len(inner))
-            and all(_fits(item, inner[0]) for item in value)
-        )
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def _spell(kind: Any) -> str:
-    """A type as a person would say it."""
-    if _is_union(kind):
-        return " or ".join("none" if part is type(None) else _spell(part) for part in typing.get_args(kind))
-    if typing.get_origin(kind) is Literal:
-        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(kind))
-    if typing.get_origin(kind) is tuple:
-        inner = typing.get_args(kind)
-        plural = {int: "whole numbers", float: "numbers", str: "names"}[inner[0]]
-        return f"a list of {plural}" if inner[-1] is Ellipsis else f"{len(inner)} {plural}"
-    return {int: "a whole number", float: "a number", str: "a name", bool: "true or false"}[kind]

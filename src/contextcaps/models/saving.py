@@ -43,7 +43,8 @@ class ModelFileError(ValueError):
 def write_files(weights: dict[str, Tensor], config: ModelConfig, folder: Path) -> None:
     """Write a network's weights and configuration into a folder."""
     tensors = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
-    metadata = {"format": "pt", "library": FORMAT}
+    # One entry: safetensors writes several in any order, and the same weights are to be the same bytes.
+    metadata = {"format": "pt"}
     safetensors.torch.save_file(tensors, folder / constants.SAFETENSORS_SINGLE_FILE, metadata)
     document = {"format": FORMAT, **config.to_dict()}
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -59,7 +60,9 @@ def find_files(source: str, is_path: bool, download: dict[str, Any]) -> tuple[Pa
         config, weights = (Path(source, name) for name in names)
         return config, weights
     if is_path or source.count("/") != 1 or source.startswith((".", "/", "~")):
-        raise ModelFileError(f"{source}: no such folder; expected one written by save_pretrained")
+        raise ModelFileError(
+            f"{source}: no such folder; expected one written by save_pretrained (a run's has it as model/)"
+        )
     try:
         config, weights = (Path(hf_hub_download(source, name, **download)) for name in names)
     except (OSError, HfHubHTTPError, HFValidationError) as error:

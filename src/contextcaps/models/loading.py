@@ -1,0 +1,64 @@
+"""Finding a trained model: in a run, in a folder of its own, or on the Hugging Face Hub."""
+
+import os
+from pathlib import Path
+
+import torch
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+
+from contextcaps.models.network import CapsuleNetwork
+from contextcaps.models.saving import ModelFileError
+from contextcaps.models.trained import TRAINED_FILE, Trained
+
+__all__ = ["load_model"]
+
+
+def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[CapsuleNetwork, Trained | None]:
+    """A network, and what training left beside it, where it left anything.
+
+    Args:
+        path: a run's folder, a model's as `save_pretrained` writes it, or a model's name on the Hugging Face Hub.
+        device: where the weights go.
+
+    Raises:
+        ModelFileError: there is no model, or it cannot be read.
+    """
+    if not os.path.exists(path):
+        network = CapsuleNetwork.from_pretrained(path, device=device)
+        return network, _trained_from_hub(str(path), network)
+    folder = _model_folder(Path(path))
+    network = CapsuleNetwork.from_pretrained(folder, device=device)
+    return network, Trained.read(folder, network.config)
+
+
+def _model_folder(path: Path) -> Path:
+    """Where the model is: in the folder itself, or in the run that the folder holds."""
+    if not path.is_dir():
+        raise ModelFileError(f"{path}: a file; expected the folder of a run or of a model")
+    for folder in (path, path / "model"):
+        if (folder / "config.json").exists() or (folder / "model.safetensors").exists():
+            return folder
+    if any((path / name).exists() for name in ("run.json", "config.yaml", "checkpoints")):
+        raise ModelFileError(
+            f"{path}: a run that has not exported a model yet (no {path / 'model'}); let it finish, or finish it with "
+            f"contextcaps train --resume {path}"
+        )
+    raise ModelFileError(
+        f"{path}: neither a run nor a model; expected a run's folder (with model/ in it) or a model's "
+        "(with config.json and model.safetensors)"
+    )
+
+
+def _trained_from_hub(name: str, network: CapsuleNetwork) -> Trained | None:
+    """What training left, of a model on the Hub; None if it has no such file."""
+    try:
+        return Trained.read(Path(hf_hub_download(name, TRAINED_FILE)).parent, network.config)
+    except LocalEntryNotFoundError as error:  # offline: whether there is one is known if the Hub was asked before
+        if try_to_load_from_cache(name, TRAINED_FILE) is not None:
+            return None
+        raise ModelFileError(f"{name}: {TRAINED_FILE} is not to be had: {str(error).partition(chr(10))[0]}") from None
+    except EntryNotFoundError:
+        return None
+    except (OSError, HfHubHTTPError) as error:
+        raise ModelFileError(f"{name}: {TRAINED_FILE} is not to be had: {str(error).partition(chr(10))[0]}") from None
