@@ -1,0 +1,28 @@
+"""How good scores are: rankings, decisions, calibration, and how sure one can be of each figure."""
+
+from contextcaps.training.metrics.bootstrap import Bootstrap, basic_interval, bootstrap, default_resamples
+from contextcaps.training.metrics.calibration import Calibration, count_calibration
+from contextcaps.training.metrics.decisions import Decisions, count_decisions
+from contextcaps.training.metrics.prior import prior_scores, prior_thresholds
+from contextcaps.training.metrics.ranking import Curve, average_precision, micro_curve
+from contextcaps.training.metrics.thresholds import tune_thresholds
+from contextcaps.training.metrics.top import TopK, count_top_k
+
+__all__ = [
+    "average_precision",
+    "micro_curve",
+    "Curve",
+    "count_decisions",
+    "Decisions",
+    "count_top_k",
+    "TopK",
+    "tune_thresholds",
+    "count_calibration",
+    "Calibration",
+    "bootstrap",
+    "Bootstrap",
+    "basic_interval",
+    "default_resamples",
+    "prior_scores",
+    "prior_thresholds",
+]

@@ -1,0 +1,101 @@
+"""Scores and targets of many images, read piece by piece, so that they need not fit into memory or onto a device."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["CHUNK_BYTES", "PAIR_BYTES", "Array", "Pairs"]
+
+Array = Tensor | np.ndarray
+"""A tensor or a NumPy array; memory-mapped ones are read a piece at a time."""
+
+CHUNK_BYTES = 256 * 2**20
+"""Working memory of a metric, where nothing else is asked for."""
+
+PAIR_BYTES = 96
+"""What working on one (image, class) pair needs at most: its score, its place in a ranking, and counts up to there."""
+
+
+class Pairs:
+    """Scores and targets [n, J], handed out in checked pieces on a device.
+
+    A piece is as large as `chunk_bytes` allows, counting `PAIR_BYTES` for each pair, and at least one image (`rows`) or
+    one class (`columns`).
+
+    Args:
+        scores: [n, J], of any floating type; half precision is widened to float32.
+        targets: [n, J], 0 or 1, of any type.
+        device: where pieces go; by default to where the scores are.
+        chunk_bytes: working memory.
+    """
+
+    def __init__(
+        self,
+        scores: Array,
+        targets: Array,
+        device: torch.device | str | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        for name, array in (("scores", scores), ("targets", targets)):
+            if not isinstance(array, Tensor | np.ndarray):
+                raise ValueError(f"{name}: expected a tensor or a NumPy array, got {type(array).__name__}")
+        if scores.ndim != 2:
+            raise ValueError(f"scores: expected shape [n, J], got {list(scores.shape)}")
+        if targets.shape != scores.shape:
+            n, classes = scores.shape
+            raise ValueError(f"targets: expected shape [n={n}, J={classes}], got {list(targets.shape)}")
+        floating = scores.is_floating_point() if isinstance(scores, Tensor) else scores.dtype.kind == "f"
+        if not floating or (isinstance(scores, np.ndarray) and scores.dtype.itemsize > 8):
+            raise ValueError(f"scores: expected half, single or double precision, got {scores.dtype}")
+        if chunk_bytes < 1:
+            raise ValueError(f"chunk_bytes: expected at least 1, got {chunk_bytes}")
+        self.scores, self.targets = scores, targets
+        self.images, self.classes = int(scores.shape[0]), int(scores.shape[1])
+        self.chunk_bytes = chunk_bytes
+        self.device = torch.device(device or (scores.device if isinstance(scores, Tensor) else "cpu"))
+
+    def rows(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Some images at a time: which, their scores [r, J], and their targets [r, J] as bool."""
+        step = max(1, self.chunk_bytes // (PAIR_BYTES * max(1, self.classes)))
+        for first in range(0, self.images, step):
+            piece = slice(first, min(first + step, self.images))
+            scores, targets = self._read(piece, slice(None))
+            yield piece, scores.contiguous(), targets.contiguous()
+
+    def columns(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Some classes at a time: which, their scores [c, n], and their targets [c, n] as bool."""
+        step = max(1, self.chunk_bytes // (PAIR_BYTES * max(1, self.images)))
+        for first in range(0, self.classes, step):
+            piece = slice(first, min(first + step, self.classes))
+            scores, targets = self._read(slice(None), piece)
+            yield piece, scores.T.contiguous(), targets.T.contiguous()
+
+    def _read(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
+        scores = _tensor(self.scores[rows, columns]).to(self.device)
+        if scores.dtype not in (torch.float32, torch.float64):
+            scores = scores.float()  # exact
+        unknown = int(scores.isnan().sum())
+        if unknown:
+            kind, piece = ("classes", columns) if rows.start is None else ("images", rows)
+            where = f"{kind} {piece.start} to {piece.stop - 1}"
+            raise ValueError(f"scores: expected numbers, got NaN in {unknown} of {scores.numel()} pairs of {where}")
+        return scores, _truth(self.targets[rows, columns]).to(self.device)
+
+
+def _tensor(piece: Array) -> Tensor:
+    """A piece of an array as a tensor; of a NumPy array, whose memory may be read-only or swapped, a copy."""
+    if isinstance(piece, Tensor):
+        return piece.detach()
+    return torch.from_numpy(np.array(piece, dtype=piece.dtype.newbyteorder("="), subok=False))
+
+
+def _truth(piece: Array) -> Tensor:
+    """Targets as bool; anything but 0 and 1 is refused."""
+    if piece.dtype in (torch.bool, np.dtype(bool)):
+        return _tensor(piece)
+    present = piece == 1
+    if not bool((present | (piece == 0)).all()):
+        raise ValueError("targets: expected 0 and 1 only (or bool), got other values")
+    return _tensor(present)
