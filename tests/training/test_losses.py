@@ -228,3 +228,92 @@ def test_loss_falls_towards_the_targets(loss: Loss) -> None:
 )
 def test_wrong_input_is_refused(loss: Loss, scores: Tensor, targets: object, name: str, actual: str) -> None:
     assert_refused(lambda: loss(scores, targets), name, actual)
+
+
+CLASS_WEIGHTS = torch.tensor([0.5, 2.0, 0.0, 1.25, 7.0], dtype=torch.float64)
+
+
+@given(sizes=sizes_up_to(B=4, J=6), seed=seeds)
+@pytest.mark.parametrize("name", LOSSES)
+def test_weighted_loss_equals_a_loop_over_classes(sizes: Sizes, seed: int, name: str) -> None:
+    """The loss is linear in the weights: each class's own part, by the plain-loop reference, times its weight."""
+    scores, targets = draw_probabilities("B J", sizes, seed), draw_targets(sizes, seed + 1)
+    weights = 3 * draw_probabilities("J", sizes, seed + 2)
+    expected = 0.0
+    for j in range(sizes["J"]):
+        if name == "spread":  # the pairs of which class j is the present one: the other present classes left out
+            for b in range(sizes["B"]):
+                if targets[b, j]:
+                    others = [other for other in range(sizes["J"]) if other == j or not targets[b, other]]
+                    alone = by_reference(REFERENCES[name], scores[b : b + 1, others], targets[b : b + 1, others])
+                    expected += float(weights[j]) * float(alone) / sizes["B"]
+        else:
+            alone = by_reference(REFERENCES[name], scores[:, j : j + 1], targets[:, j : j + 1])
+            expected += float(weights[j]) * float(alone)
+    assert LOSSES[name](scores, targets, class_weights=weights).item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_class_weights_of_one_change_nothing(loss: Loss, dtype: torch.dtype) -> None:
+    """Bit for bit, value and gradient."""
+    found = []
+    for weights in (None, torch.ones(5)):
+        scores = draw_probabilities("B J", SIZES, 1, dtype).requires_grad_()
+        value = loss(scores, draw_targets(SIZES, 2), class_weights=weights)
+        value.backward()
+        found.append((value, scores.grad))
+    assert found[0][0].equal(found[1][0])
+    assert found[0][1].equal(found[1][1])
+
+
+@every_loss
+def test_class_weights_of_zero_leave_classes_out(loss: Loss) -> None:
+    """Of the loss, and of the gradient where a class is present."""
+    scores, targets = fixed_scores_and_targets()
+    assert loss(scores, targets, class_weights=torch.zeros(5)) == 0
+    scores.requires_grad_()
+    only_absent = targets.clone()
+    only_absent[:, 1:] = 0
+    loss(scores, only_absent, class_weights=torch.tensor([0.0, 1, 1, 1, 1])).backward()
+    assert not scores.grad[:, 0].any()
+
+
+@every_loss
+def test_gradients_with_class_weights_equal_finite_differences(loss: Loss) -> None:
+    scores, targets = fixed_scores_and_targets()
+    assert torch.autograd.gradcheck(
+        lambda given_scores: loss(given_scores, targets, class_weights=CLASS_WEIGHTS), scores.requires_grad_()
+    )
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_class_weights_and_scores_are_computed_in_float32(loss: Loss, dtype: torch.dtype) -> None:
+    sizes = {"B": 4, "J": 300}
+    scores, targets = draw_probabilities("B J", sizes, 1, dtype), draw_targets(sizes, 2)
+    weights = (5 * draw_probabilities("J", sizes, 3)).to(dtype)
+    with torch.autocast("cpu", dtype):
+        value = loss(scores, targets, class_weights=weights)
+    assert value.dtype == torch.float32
+    exact = loss(scores.double(), targets, class_weights=weights.double())
+    assert value.item() == pytest.approx(exact.item(), rel=1e-4)
+
+
+@every_loss
+@pytest.mark.parametrize(
+    ("weights", "actual"),
+    [
+        (torch.ones(4), "[4]"),
+        (torch.ones(1, 5), "[1, 5]"),
+        (torch.ones(5, dtype=torch.int64), "int64"),
+        ([1.0] * 5, "list"),
+        (torch.tensor([1, 1, -0.5, 1, 1]), "-0.5"),
+        (torch.tensor([1, 1, float("inf"), 1, 1]), "inf"),
+        (torch.tensor([1, 1, float("nan"), 1, 1]), "NaN in 1 of 5"),
+    ],
+    ids=["other classes", "two dimensions", "whole numbers", "list", "negative", "infinite", "NaN"],
+)
+def test_wrong_class_weights_are_refused(loss: Loss, weights: object, actual: str) -> None:
+    scores, targets = fixed_scores_and_targets()
+    assert_refused(lambda: loss(scores, targets, class_weights=weights), "class_weights", actual)

@@ -1,6 +1,7 @@
 """Losses on class scores (lengths of decision capsules): each sums over classes and averages over the batch.
 
 All of them compute in float32 at least, also under autocast, and stay finite for scores of exactly 0 and 1.
+Weights for the classes (`class_weights.py`) multiply each class's terms; no weights are the same as weights of 1.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,12 @@ __all__ = ["margin_loss", "length_cross_entropy", "asymmetric_loss", "spread_los
 
 
 def margin_loss(
-    scores: Tensor, targets: Tensor, positive: float = 0.9, negative: float = 0.1, down_weight: float = 0.5
+    scores: Tensor,
+    targets: Tensor,
+    positive: float = 0.9,
+    negative: float = 0.1,
+    down_weight: float = 0.5,
+    class_weights: Tensor | None = None,
 ) -> Tensor:
     """Margin loss over independent classes (Sabour et al. 2017, Equation 4).
 
@@ -26,6 +32,7 @@ def margin_loss(
         positive: m⁺, the length from which a present class costs nothing.
         negative: m⁻, the length up to which an absent class costs nothing.
         down_weight: λ, the weight of absent classes.
+        class_weights: [J], at least 0: each multiplies its class's terms, present and absent.
 
     >>> margin_loss(torch.tensor([[0.9, 0.1, 0.4]]), torch.tensor([[1, 0, 1]]))  # (0.9 - 0.4)²
     tensor(0.2500)
@@ -33,19 +40,22 @@ def margin_loss(
     scores, targets = _prepare(scores, targets)
     present = targets * (positive - scores).clamp_min(0).square()  # [B, J]
     absent = (1 - targets) * (scores - negative).clamp_min(0).square()  # [B, J]
-    return _reduce(present + down_weight * absent)
+    return _reduce(_weigh(present + down_weight * absent, class_weights))
 
 
-def length_cross_entropy(scores: Tensor, targets: Tensor, eps: float = 1e-6) -> Tensor:
+def length_cross_entropy(
+    scores: Tensor, targets: Tensor, eps: float = 1e-6, class_weights: Tensor | None = None
+) -> Tensor:
     """Binary cross-entropy with the length itself as the probability: −Σ_j T_j log|v_j| + (1 − T_j) log(1 − |v_j|).
 
     Args:
-        scores, targets: as in `margin_loss`.
+        scores, targets, class_weights: as in `margin_loss`.
         eps: lengths are kept this far from 0 and 1.
     """
     scores, targets = _prepare(scores, targets)
     chances = scores.clamp(eps, 1 - eps)  # [B, J]
-    return _reduce(-(targets * chances.log() + (1 - targets) * torch.log1p(-chances)))
+    terms = -(targets * chances.log() + (1 - targets) * torch.log1p(-chances))  # [B, J]
+    return _reduce(_weigh(terms, class_weights))
 
 
 def asymmetric_loss(
@@ -55,6 +65,7 @@ def asymmetric_loss(
     gamma_positive: float = 1.0,
     clip: float = 0.05,
     eps: float = 1e-6,
+    class_weights: Tensor | None = None,
 ) -> Tensor:
     """Asymmetric loss (ASL): easy absent classes count less, very easy ones not at all.
 
@@ -62,7 +73,7 @@ def asymmetric_loss(
     p_m = max(p − clip, 0), L = −Σ_j T (1−p)^γ⁺ log p + (1−T) p_m^γ⁻ log(1−p_m), on probabilities p (here: lengths).
 
     Args:
-        scores, targets: as in `margin_loss`.
+        scores, targets, class_weights: as in `margin_loss`.
         gamma_negative: focusing exponent of absent classes, γ⁻.
         gamma_positive: focusing exponent of present classes, γ⁺.
         clip: probability up to which an absent class costs nothing.
@@ -74,10 +85,10 @@ def asymmetric_loss(
     # The powers' bases stay off 0 too, where an exponent below 1 has an infinite slope.
     present = targets * (1 - chances).clamp_min(eps).pow(gamma_positive) * chances.clamp_min(eps).log()  # [B, J]
     absent = (1 - targets) * shifted.clamp_min(eps).pow(gamma_negative) * (1 - shifted).clamp_min(eps).log()  # [B, J]
-    return _reduce(-(present + absent))
+    return _reduce(_weigh(-(present + absent), class_weights))
 
 
-def spread_loss(scores: Tensor, targets: Tensor, margin: float = 0.2) -> Tensor:
+def spread_loss(scores: Tensor, targets: Tensor, margin: float = 0.2, class_weights: Tensor | None = None) -> Tensor:
     """Spread loss (Hinton et al. 2018, Equation 3): each present class should beat each absent one by a margin.
 
     L = Σ_{t present} Σ_{i absent} max(0, m − (a_t − a_i))²; with one label per image this is the published form, whose
@@ -86,11 +97,13 @@ def spread_loss(scores: Tensor, targets: Tensor, margin: float = 0.2) -> Tensor:
     Args:
         scores, targets: as in `margin_loss`.
         margin: m.
+        class_weights: [J], at least 0: each multiplies the pairs in which its class is the present one.
     """
     scores, targets = _prepare(scores, targets)
     gaps = scores.unsqueeze(2) - scores.unsqueeze(1)  # [B, J present, J absent]
     pairs = targets.unsqueeze(2) * (1 - targets).unsqueeze(1)  # [B, J present, J absent]
-    return _reduce((pairs * (margin - gaps).clamp_min(0).square()).flatten(1))
+    terms = pairs * (margin - gaps).clamp_min(0).square()  # [B, J present, J absent]
+    return _reduce(_weigh(terms, class_weights).flatten(1))
 
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
@@ -112,6 +125,16 @@ def _prepare(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         require_between("targets", targets, 0, 1)
     wide = widen(scores)
     return wide, targets.to(wide.dtype)
+
+
+def _weigh(terms: Tensor, class_weights: Tensor | None) -> Tensor:
+    """Terms [B, J, …] with each class's multiplied by its weight, checked."""
+    if class_weights is None:
+        return terms
+    require_tensor("class_weights", class_weights, "J", J=terms.shape[1])
+    require_between("class_weights", class_weights, 0, torch.finfo(class_weights.dtype).max)
+    weights = class_weights.to(terms)  # [J]
+    return terms * weights.view(-1, *[1] * (terms.ndim - 2))
 
 
 def _reduce(terms: Tensor) -> Tensor:

@@ -1,0 +1,340 @@
+"""Whether a network learns at all: dead capsules, constant or saturated outputs, results of the label prior's level.
+
+    monitor = Monitor(frequencies, "contextcaps")
+    for finding in monitor.look_at_batch(step, scores, targets):  # now and then
+        print(finding.message)
+
+What counts as what is in the constants below. A loss that is no number is another matter: `diagnose_non_finite`.
+"""
+
+import collections
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Finding", "Kind", "Monitor", "Statistics", "diagnose_non_finite", "judge_result", "judge_scores"]
+
+Kind = Literal["dead", "constant", "saturated", "prior"]
+
+DEAD_LENGTH = 0.01
+"""A class is dead if no image gets a score of this much, nor of its frequency: a rare class may rightly score less."""
+DEAD_SHARE = 0.2
+"""Dead classes, as a share of those that were present in some image, from which it is told."""
+CONSTANT_VARIATION = 0.002
+"""A class is constant if its standard deviation over images is below this share of its mean.
+
+Capsnets that learn have 0.02 and more from the first step on; Algorithm 1 to the letter has 0.000001."""
+SATURATED_SCORE = 0.95
+"""A class is saturated if its mean score is above this though most images do not show it."""
+MOST = 0.9
+"""Constant or saturated classes, as a share of all that could be, from which it is told."""
+PRIOR_GAIN = 0.1
+"""Validation mAP should be above the constant prior's by this share of it."""
+PRIOR_EPOCHS = 2
+"""Epochs before results are judged."""
+WINDOW = 10
+"""Batches that are judged together."""
+FEWEST_BATCHES, FEWEST_IMAGES = 3, 48
+"""Before so many have been looked at, nothing is judged."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something that is wrong."""
+
+    kind: Kind
+    message: str
+    """What was seen, in numbers, and what to try."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """What is kept of the scores of some images; float64, on the CPU."""
+
+    images: int
+    freedom: int
+    """Images less the number of batches that they came in: the variance is that within batches."""
+    positives: Tensor
+    """[J], images that show the class."""
+    maxima: Tensor
+    """[J], of the scores."""
+    sums: Tensor
+    """[J], of the scores."""
+    squares: Tensor
+    """[J], sums of squared distances from the batch's mean."""
+
+    @classmethod
+    def of(cls, scores: Tensor, targets: Tensor) -> "Statistics":
+        """Of scores [n, J] from one state of the network, and targets [n, J]."""
+        wide = scores.detach().cpu().double()  # [n, J]
+        squares = (wide - wide.mean(dim=0)).square().sum(dim=0)  # [J]
+        positives = targets.detach().cpu().double().sum(dim=0)  # [J]
+        return cls(len(wide), len(wide) - 1, positives, wide.amax(dim=0), wide.sum(dim=0), squares)
+
+    @classmethod
+    def together(cls, parts: Sequence["Statistics"]) -> "Statistics":
+        """Of several batches. The network moves from one to the next, which must not pass for a reaction to the image:
+        squared distances stay those from each batch's own mean."""
+        return cls(
+            sum(part.images for part in parts),
+            sum(part.freedom for part in parts),
+            torch.stack([part.positives for part in parts]).sum(dim=0),
+            torch.stack([part.maxima for part in parts]).amax(dim=0),
+            torch.stack([part.sums for part in parts]).sum(dim=0),
+            torch.stack([part.squares for part in parts]).sum(dim=0),
+        )
+
+    def to_plain(self) -> list[Any]:
+        """As numbers and lists."""
+        tensors = (self.positives, self.maxima, self.sums, self.squares)
+        return [self.images, self.freedom, *(tensor.tolist() for tensor in tensors)]
+
+    @classmethod
+    def from_plain(cls, values: list[Any]) -> "Statistics":
+        """From what `to_plain` gave."""
+        images, freedom, *lists = values
+        return cls(images, freedom, *(torch.tensor(each, dtype=torch.float64) for each in lists))
+
+
+def judge_scores(seen: Statistics, frequencies: Tensor, model_name: str, where: str) -> list[Finding]:
+    """Dead, constant and saturated classes.
+
+    Args:
+        seen: of the scores.
+        frequencies: [J], the share of training images that show each class; classes of frequency 0 are not judged.
+        model_name: for the advice.
+        where: what was looked at, as the message begins.
+    """
+    found: dict[Kind, tuple[str, str]] = {}
+    has_positives = frequencies > 0  # [J]
+    lifeless = seen.maxima < frequencies.clamp_max(DEAD_LENGTH)  # [J]
+    present = has_positives & (seen.positives > 0)  # [J]
+    dead, judged = int((lifeless & present).sum()), int(present.sum())
+    if judged and dead >= DEAD_SHARE * judged:
+        found["dead"] = (
+            f"{dead} of {judged} classes that were present ({dead / judged:.0%}) have dead capsules: no score above "
+            f"{float(seen.maxima[lifeless & present].amax()):.2g} in {seen.images} images, so their loss hardly moves.",
+            "Try `--set start_length=0.1` (more if it is that already), or a lower `--lr`.",
+        )
+    alive = has_positives & ~lifeless  # [J]
+    means = seen.sums / seen.images  # [J]
+    rare = alive & (frequencies < 0.5)  # [J]
+    saturated = means[rare] > SATURATED_SCORE  # [rare]
+    if rare.any() and int(saturated.sum()) >= MOST * len(saturated):
+        found["saturated"] = (
+            f"{int(saturated.sum())} of {len(saturated)} classes score near 1 for every image (mean "
+            f"{float(means[rare][saturated].mean()):.3f}), though most images do not show them.",
+            "Try a lower `--lr`, a smaller `--clip`, or `--loss margin`.",
+        )
+    elif alive.any() and seen.freedom >= FEWEST_IMAGES // 2:
+        variations = (seen.squares / seen.freedom).sqrt()[alive] / means[alive]  # [alive]
+        constant = int((variations < CONSTANT_VARIATION).sum())
+        if constant >= MOST * len(variations):
+            found["constant"] = (
+                f"{constant} of {len(variations)} classes score the same for every image (they vary by "
+                f"{float(variations.median()):.1g} of their mean, which is {float(means[alive].mean()):.2g}).",
+                "Try a lower `--lr`, or another `--loss` (margin, bce), and check with `contextcaps data inspect` that "
+                "the images differ.",
+            )
+    return [
+        Finding(kind, f"{where}: {observed} {_advice(model_name, advice)}")
+        for kind, (observed, advice) in found.items()
+    ]
+
+
+def judge_result(
+    epoch: int, targets: Tensor, mean_average_precision: float, prior: float, model_name: str
+) -> list[Finding]:
+    """Whether a validation mAP shows that the network looks at the image.
+
+    Args:
+        epoch: epochs done.
+        targets: [n, J], of the validation images.
+        mean_average_precision: the network's macro mAP, 0 to 1.
+        prior: the constant prior's.
+        model_name: for the advice.
+    """
+    if epoch < PRIOR_EPOCHS or not (math.isfinite(mean_average_precision) and math.isfinite(prior)):
+        return []
+    chance = max(prior, _chance(targets))
+    # Near 1 there is no tenth to gain.
+    if mean_average_precision > chance + PRIOR_GAIN * min(chance, 1 - chance):
+        return []
+    other = "" if chance < 1.01 * prior else f" (random scores: {chance:.3f}, on so few images)"
+    advice = _advice(
+        model_name,
+        "Try more `--epochs`, a higher or lower `--lr`, or `--loss margin`, and check the labels with "
+        "`contextcaps data inspect`.",
+    )
+    return [
+        Finding(
+            "prior",
+            f"validation, epoch {epoch}: mAP {mean_average_precision:.3f} is no better than guessing: the constant "
+            f"prior, which never looks at the image, has {prior:.3f}{other}. {advice}",
+        )
+    ]
+
+
+class Monitor:
+    """Watches a training run, and tells each kind of finding once, until it has gone away and come back.
+
+    Args:
+        frequencies: [J], the share of training images that show each class.
+        model_name: the preset's, for the advice.
+    """
+
+    def __init__(self, frequencies: Sequence[float] | Tensor, model_name: str) -> None:
+        self.frequencies = torch.as_tensor(frequencies, dtype=torch.float64).cpu()  # [J]
+        self.model_name = model_name
+        self._window: collections.deque[Statistics] = collections.deque(maxlen=WINDOW)
+        # For each kind and place where it was seen, after how many more looks without it, it has gone away.
+        self._alarms: dict[str, dict[str, int]] = {}
+
+    def look_at_batch(self, step: int, scores: Tensor, targets: Tensor) -> list[Finding]:
+        """What is wrong with the last training batches, and has not been told.
+
+        Args:
+            step: the training step, for the message.
+            scores: [B, J]; if they are not finite, nothing is judged.
+            targets: [B, J].
+        """
+        if not self._usable(scores):
+            return []
+        self._window.append(Statistics.of(scores, targets))
+        seen = Statistics.together(self._window)
+        if len(self._window) < FEWEST_BATCHES or seen.images < FEWEST_IMAGES:
+            return []
+        findings = judge_scores(seen, self.frequencies, self.model_name, f"step {step}")
+        # A kind at the edge comes and goes from look to look: it is gone when a whole window was without it.
+        return self._new("training", findings, patience=WINDOW)
+
+    def look_at_validation(
+        self, epoch: int, scores: Tensor, targets: Tensor, mean_average_precision: float, prior: float
+    ) -> list[Finding]:
+        """What is wrong with the scores of the whole validation part, and has not been told.
+
+        Args:
+            epoch: epochs done, 1 after the first.
+            scores, targets: [n, J].
+            mean_average_precision: macro mAP, 0 to 1.
+            prior: the constant prior's macro mAP, 0 to 1.
+        """
+        if not self._usable(scores):
+            return []
+        findings = judge_scores(
+            Statistics.of(scores, targets), self.frequencies, self.model_name, f"validation, epoch {epoch}"
+        )
+        findings += judge_result(epoch, targets, mean_average_precision, prior, self.model_name)
+        return self._new("validation", findings, patience=1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later findings depend on, as plain values."""
+        return {
+            "window": [part.to_plain() for part in self._window],
+            "alarms": {kind: dict(places) for kind, places in self._alarms.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        self._window = collections.deque((Statistics.from_plain(part) for part in state["window"]), maxlen=WINDOW)
+        self._alarms = {kind: dict(places) for kind, places in state["alarms"].items()}
+
+    def _usable(self, scores: Tensor) -> bool:
+        if scores.ndim != 2 or scores.shape[1] != len(self.frequencies):
+            raise ValueError(f"scores: expected shape [B, J={len(self.frequencies)}], got {list(scores.shape)}")
+        return len(scores) > 0 and bool(scores.detach().isfinite().all())
+
+    def _new(self, place: str, findings: list[Finding], patience: int) -> list[Finding]:
+        """Those of a kind that was not there before, anywhere."""
+        new = [finding for finding in findings if finding.kind not in self._alarms]
+        for kind in list(self._alarms):
+            places = self._alarms[kind]
+            if place in places:
+                places[place] -= 1
+                if places[place] <= 0:
+                    del places[place]
+            if not places:
+                del self._alarms[kind]
+        for finding in findings:
+            self._alarms.setdefault(finding.kind, {})[place] = patience
+        return new
+
+
+def diagnose_non_finite(
+    step: int,
+    loss: Tensor | float,
+    network: nn.Module,
+    images: Tensor,
+    targets: Tensor,
+    precision: str,
+    learning_rate: float,
+    gradient_norms: Sequence[float],
+) -> str:
+    """The likely cause of a loss that is NaN or infinite, and what to do, in one or two sentences.
+
+    Args:
+        step: at which it was seen.
+        loss: the value.
+        network: as it is now, before or after the update of that step.
+        images, targets: the batch.
+        precision: of the computation: fp32, bf16 or fp16.
+        learning_rate: at that step.
+        gradient_norms: of the steps before, the latest last; those that are not finite may be among them.
+    """
+    for name, tensor in (("images", images), ("targets", targets)):
+        bad = ~tensor.isfinite().flatten(1).all(dim=1)  # [B]
+        if bad.any():
+            return (
+                f"{int(bad.sum())} of the {len(bad)} {name} in the batch are not finite, the first at place "
+                f"{int(bad.nonzero()[0])}. Check the data with `contextcaps data inspect`."
+            )
+    weights = (*network.named_parameters(), *network.named_buffers())
+    broken = next((name for name, weight in weights if not weight.isfinite().all()), None)
+    where = f"The network's {broken} is not finite, so an update up to step {step} broke it. " if broken else ""
+    lower = f"a lower `--lr` than {learning_rate:g}"
+    if precision == "fp16":
+        return f"{where}Half precision overflows above 65504: use `--precision bf16`, or fp32 where there is none."
+    norms = [norm for norm in map(float, gradient_norms) if math.isfinite(norm)]
+    usual = statistics.median(norms[:-1]) if len(norms) > 1 else math.inf
+    grows = bool(norms) and norms[-1] > 10 * usual
+    if grows or (len(norms) < len(gradient_norms) and not broken):
+        grown = f"from a norm of {usual:.3g} to {norms[-1]:.3g}" if grows else "beyond all numbers"
+        return f"{where}The gradients grew {grown}: use {lower}, a longer `--warmup`, or a smaller `--clip`."
+    if broken:
+        return f"{where}Go on from the last good checkpoint with {lower}, or a smaller `--clip`."
+    return (
+        f"Images, weights and gradients before step {step} are in order, so the loss of {float(loss)} arose in the "
+        f"network itself. Try {lower} or `--precision fp32`, and if it comes back, report it with this batch."
+    )
+
+
+def _advice(model_name: str, otherwise: str) -> str:
+    """What to try; for a preset that cannot learn, nothing but another one helps."""
+    if model_name in ("capsnet-rw-crf-literal", "contextcaps-literal"):
+        return (
+            f"{model_name} follows the paper to the letter and cannot learn: docs/decisions/mean-field-crf.md; use "
+            f"`--model {model_name.removesuffix('-literal')}`."
+        )
+    return otherwise
+
+
+def _chance(targets: Tensor) -> float:
+    """The mean over classes of the average precision that random scores have on average.
+
+    For m positives among n images, E[AP] = H_n / n + (m − 1) / (n − 1) · (1 − H_n / n), with H_n the harmonic number
+    (Bestgen, "Exact Expected Average Precision of the Random Baseline for System Evaluation", 2015): well above m / n
+    where images are few.
+    """
+    images = len(targets)
+    positives = targets.double().sum(dim=0)  # [J]
+    positives = positives[positives > 0]
+    if not len(positives):
+        return 0.0
+    first = sum(1 / rank for rank in range(1, images + 1)) / images
+    rest = (positives - 1) / max(images - 1, 1) * (1 - first)  # [J]
+    return float((first + rest).mean())
