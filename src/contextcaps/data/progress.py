@@ -14,12 +14,12 @@ _LINE_EVERY = 10.0  # seconds
 
 
 @contextlib.contextmanager
-def progress_of(what: str, total: int, shown: bool = True) -> Iterator[Callable[[int], None]]:
+def progress_of(what: str, total: int | None, shown: bool = True) -> Iterator[Callable[[int], None]]:
     """Show the progress of a task on images.
 
     Args:
         what: the task, in a few words.
-        total: number of images.
+        total: number of images; None if it is not known.
         shown: False shows nothing.
 
     Yields:
@@ -36,7 +36,7 @@ def progress_of(what: str, total: int, shown: bool = True) -> Iterator[Callable[
 
 
 @contextlib.contextmanager
-def _bar(what: str, total: int, console: Console) -> Iterator[Callable[[int], None]]:
+def _bar(what: str, total: int | None, console: Console) -> Iterator[Callable[[int], None]]:
     rate = TextColumn("{task.fields[rate]:,.0f} images/s")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn())
     start, done = time.monotonic(), 0
@@ -51,7 +51,7 @@ def _bar(what: str, total: int, console: Console) -> Iterator[Callable[[int], No
         yield tell
 
 
-def _lines(what: str, total: int) -> Callable[[int], None]:
+def _lines(what: str, total: int | None) -> Callable[[int], None]:
     start, done = time.monotonic(), 0
     last = start
 
@@ -62,6 +62,7 @@ def _lines(what: str, total: int) -> Callable[[int], None]:
         if now - last >= _LINE_EVERY:
             last = now
             rate = done / (now - start)
-            print(f"{what}: {done:,} of {total:,} images, {rate:,.0f} images/s", file=sys.stderr, flush=True)
+            of = "" if total is None else f" of {total:,}"
+            print(f"{what}: {done:,}{of} images, {rate:,.0f} images/s", file=sys.stderr, flush=True)
 
     return tell

@@ -1,0 +1,20 @@
+"""Using a trained model: tags for images, from Python and from the command line."""
+
+from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
+from contextcaps.tagging.output import Count, Output, check_output, open_output, write_tags
+from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
+
+__all__ = [
+    "Count",
+    "NotAnImage",
+    "Output",
+    "Tag",
+    "Tagger",
+    "Tagging",
+    "check_output",
+    "count_images",
+    "find_images",
+    "load",
+    "open_output",
+    "write_tags",
+]

@@ -1,0 +1,122 @@
+"""Names on the command line to image files: files, folders, patterns, and names from standard input.
+
+Names come one by one, as they are asked for: the images are not opened, and only one folder's names at a time are held.
+"""
+
+import dataclasses
+import glob
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["SUFFIXES", "NotAnImage", "count_images", "find_images"]
+
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".avif", ".heic", ".heif"),
+)
+"""Files of a folder that are taken for images. HEIC is not read, but an album that has it should hear of it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NotAnImage:
+    """A name that leads to no image; takes an image's place, so that it is reported where it was given."""
+
+    name: str
+    why: str
+
+
+def find_images(names: Iterable[str | Path], listed: BinaryIO | None = None) -> Iterator[str | NotAnImage]:
+    """The image files that names stand for, in the order of the names.
+
+    A name is that of a file, which is taken as it is; of a folder, whose images (by their suffix) are taken recursively
+    and sorted, hidden ones and links to folders left out; or a pattern such as `photos/**/*.jpg`, whose files are taken
+    sorted. `-` stands for the names on standard input, one a line, or with a NUL after each (`find -print0`).
+
+    Args:
+        names: what is given.
+        listed: where names are read for `-`; standard input by default.
+    """
+    for given in names:
+        name = os.fspath(given)
+        if name == "-":
+            for line in _listed_names(sys.stdin.buffer if listed is None else listed):
+                yield from _found(line)
+        else:
+            yield from _found(name)
+
+
+def count_images(names: Iterable[str | Path]) -> int | None:
+    """How many images (and names without one) there are; None where names come from standard input."""
+    plain = [os.fspath(name) for name in names]
+    return None if "-" in plain else sum(1 for _ in find_images(plain))
+
+
+def _found(name: str) -> Iterator[str | NotAnImage]:
+    if not name:
+        yield NotAnImage(name, "an empty name")
+    elif os.path.isdir(name):
+        yield from _or_else(_in_folder(name), NotAnImage(name, "no images in this folder"))
+    elif glob.has_magic(name) and not os.path.lexists(name):  # a file may well be called "a [1].jpg"
+        yield from _or_else(_matches(name), NotAnImage(name, "no file has this name or matches it as a pattern"))
+    else:
+        yield name  # whether it is there is seen when it is read
+
+
+def _or_else(found: Iterator[str | NotAnImage], otherwise: NotAnImage) -> Iterator[str | NotAnImage]:
+    """What is found, or something else if it is nothing."""
+    yield next(found, otherwise)
+    yield from found
+
+
+def _in_folder(folder: str) -> Iterator[str | NotAnImage]:
+    """A folder's images, and those of the folders in it, by name."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    except OSError as error:
+        yield NotAnImage(folder, f"the folder cannot be listed ({error.strerror})")
+        return
+    for name, is_folder in found:
+        if name.startswith("."):
+            continue
+        if is_folder:
+            yield from _in_folder(os.path.join(folder, name))
+        elif _looks_like_image(name):
+            yield os.path.join(folder, name)
+
+
+def _matches(pattern: str) -> Iterator[str]:
+    """The files that a pattern matches; only images where its end says nothing of the kind, as in `photos/**`."""
+    anything = os.path.basename(pattern) in ("*", "**")
+    for name in sorted(set(glob.iglob(pattern, recursive=True))):
+        if not os.path.isdir(name) and (not anything or _looks_like_image(name)):
+            yield name
+
+
+def _looks_like_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in SUFFIXES
+
+
+def _listed_names(stream: BinaryIO) -> Iterator[str]:
+    """Names from a stream, as they arrive; what comes first decides whether they end in a NUL or a new line."""
+    separator, rest = b"", b""
+    read = getattr(stream, "read1", stream.read)  # read1 gives what is there, and does not wait for more
+    while chunk := read(1 << 16):
+        rest += chunk
+        if not separator:
+            separator = b"\0" if b"\0" in rest else b"\n" if b"\n" in rest else b""
+        if separator:
+            *names, rest = rest.split(separator)
+            yield from _spelled(names, separator)
+    yield from _spelled([rest], separator)
+
+
+def _spelled(names: list[bytes], separator: bytes) -> Iterator[str]:
+    """Names as the file system's strings, empty ones left out."""
+    for name in names:
+        name = name if separator == b"\0" else name.removesuffix(b"\r")
+        if name:
+            yield os.fsdecode(name)

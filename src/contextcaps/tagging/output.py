@@ -1,0 +1,287 @@
+"""Taggings to JSON lines, CSV or Parquet: to standard output as they come, or to a file that is whole or not there."""
+
+import abc
+import contextlib
+import csv
+import io
+import json
+import os
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from contextcaps.extras import import_extra
+from contextcaps.tagging.tagger import Tagging
+
+__all__ = ["FORMATS", "Count", "Format", "Output", "check_output", "open_output", "write_tags"]
+
+Format = Literal["jsonl", "csv", "parquet"]
+FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+"""The format that a file's suffix stands for."""
+
+_DIGITS = 6  # after the point, in text; a float32 has no more to say
+_ROW_GROUP = 4096  # rows of a Parquet file that are held in memory
+
+
+class Count(NamedTuple):
+    """How many images were tagged, and how many could not be."""
+
+    tagged: int
+    failed: int
+
+
+class Output(abc.ABC):
+    """Takes taggings and writes them in one format."""
+
+    @abc.abstractmethod
+    def write(self, tagging: Tagging) -> None:
+        """Add a row."""
+
+    def finish(self) -> None:  # noqa: B027  # most have nothing to do
+        """Write what is still to be written."""
+
+    def abandon(self) -> None:  # noqa: B027
+        """Let go of the file, which nobody will read."""
+
+
+class _Rows(Protocol):
+    """Where rows go: a file, or `_StandardOutput`."""
+
+    def write(self, rows: bytes, /) -> Any: ...
+
+
+class _Text(Output):
+    """Rows of text, UTF-8.
+
+    A file name that is no UTF-8 is written with escapes: in JSON they read back as the same name.
+    """
+
+    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool) -> None:
+        self.file, self.classes, self.all_scores = file, classes, all_scores
+
+    @abc.abstractmethod
+    def row(self, tagging: Tagging) -> str:
+        """A line, with its end."""
+
+    def write(self, tagging: Tagging) -> None:
+        self._put(self.row(tagging))
+
+    def _put(self, line: str) -> None:
+        self.file.write(line.encode("utf-8", "backslashreplace"))
+
+
+class _JsonLines(_Text):
+    """One object a line: image, tags with name and score, error if there is one, all scores if they are wanted."""
+
+    def row(self, tagging: Tagging) -> str:
+        row: dict[str, Any] = {"image": tagging.image}
+        row["tags"] = [{"name": tag.name, "score": round(tag.score, _DIGITS)} for tag in tagging.tags]
+        if tagging.error is not None:
+            row["error"] = tagging.error
+        if self.all_scores and tagging.scores is not None:
+            scores = tagging.scores.tolist()
+            row["scores"] = {name: round(score, _DIGITS) for name, score in zip(self.classes, scores, strict=True)}
+        return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+class _Csv(_Text):
+    """Columns image, tags and scores ("; " between them, best first), error, and one for each class if wanted."""
+
+    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool) -> None:
+        super().__init__(file, classes, all_scores)
+        columns = ("image", "tags", "scores", "error")
+        more = class_columns(classes, columns) if all_scores else ()
+        self._put(self._line([*columns, *more]))
+
+    def row(self, tagging: Tagging) -> str:
+        tags = "; ".join(tag.name for tag in tagging.tags)
+        scores = "; ".join(_spelled(tag.score) for tag in tagging.tags)
+        row = [str(tagging.image), tags, scores, tagging.error or ""]
+        if self.all_scores:
+            row += [""] * len(self.classes) if tagging.scores is None else map(_spelled, tagging.scores.tolist())
+        return self._line(row)
+
+    @staticmethod
+    def _line(row: list[str]) -> str:
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\n").writerow(row)
+        return line.getvalue()
+
+
+class _Parquet(Output):
+    """Columns image, tags (a list of name and score), error, and a float for each class if wanted."""
+
+    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool) -> None:
+        self.arrow = import_extra("pyarrow", "parquet", "--format parquet")
+        parquet = import_extra("pyarrow.parquet", "parquet", "--format parquet")
+        string, real = self.arrow.string(), self.arrow.float32()
+        tag = self.arrow.struct([("name", string), ("score", real)])
+        columns = {"image": string, "tags": self.arrow.list_(tag), "error": string}
+        self.class_columns = class_columns(classes, tuple(columns)) if all_scores else ()
+        self.schema = self.arrow.schema([*columns.items(), *((name, real) for name in self.class_columns)])
+        self.writer = parquet.ParquetWriter(file, self.schema)
+        self._waiting: list[Tagging] = []
+
+    def write(self, tagging: Tagging) -> None:
+        self._waiting.append(tagging)
+        if len(self._waiting) >= _ROW_GROUP:
+            self._write_group()
+
+    def finish(self) -> None:
+        if self._waiting:
+            self._write_group()
+        self.writer.close()
+
+    def abandon(self) -> None:
+        # While the file is open: the writer would otherwise complain on standard error when it is collected.
+        with contextlib.suppress(Exception):
+            self.writer.close()
+        self.writer.is_open = False
+
+    def _write_group(self) -> None:
+        rows, self._waiting = self._waiting, []
+        values: list[Sequence[Any]] = [
+            [str(row.image).encode("utf-8", "backslashreplace").decode() for row in rows],
+            [[{"name": tag.name, "score": tag.score} for tag in row.tags] for row in rows],
+            [row.error for row in rows],
+        ]
+        if self.class_columns:
+            none = [None] * len(self.class_columns)
+            values += zip(*(none if row.scores is None else row.scores.tolist() for row in rows), strict=True)
+        arrays = [self.arrow.array(column, field.type) for column, field in zip(values, self.schema, strict=True)]
+        self.writer.write_table(self.arrow.table(arrays, schema=self.schema))
+
+
+_OUTPUTS: dict[str, Callable[[_Rows, tuple[str, ...], bool], Output]] = {
+    "jsonl": _JsonLines,
+    "csv": _Csv,
+    "parquet": _Parquet,
+}
+
+
+def class_columns(classes: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the classes' columns: their own, unless another column or class has it.
+
+    >>> class_columns(("sky", "image"), ("image", "tags"))
+    ('sky', 'image (class)')
+    """
+    names: list[str] = []
+    for name in classes:
+        column = name
+        while column in taken or (column != name and column in classes):
+            column += " (class)"
+        names.append(column)
+    return tuple(names)
+
+
+def check_output(path: Path | None, form: Format | None) -> Format:
+    """The format to write, or a ValueError if the file or the format will not do: before the work, not after it."""
+    if path is None:
+        if form == "parquet":
+            raise ValueError("--format parquet: needs a file to write to: --out FILE.parquet")
+        return form or "jsonl"
+    if not path.parent.is_dir():
+        raise ValueError(f"--out {path}: its folder is not there; make {path.parent} first")
+    if path.is_dir() or (path.exists() and not stat.S_ISREG(path.stat().st_mode)):
+        raise ValueError(f"--out {path}: expected a file; without --out the rows go to standard output")
+    if form is None and path.suffix.lower() not in FORMATS:
+        raise ValueError(f"--out {path}: its suffix names no format; expected {', '.join(FORMATS)}, or add --format")
+    form = form or FORMATS[path.suffix.lower()]
+    if form == "parquet":
+        import_extra("pyarrow", "parquet", "--format parquet")
+    return form
+
+
+@contextlib.contextmanager
+def open_output(
+    path: Path | None, form: Format | None, classes: tuple[str, ...], all_scores: bool = False
+) -> Iterator[Output]:
+    """Write taggings to a file, or to standard output.
+
+    A file is written beside its place and moved there at the end: after an error it is not there, or as it was before.
+    Standard output has whole rows at any time.
+
+    Args:
+        path: the file; None for standard output.
+        form: "jsonl", "csv" or "parquet"; None: by the file's suffix, JSON lines on standard output.
+        classes: [J], names of the model's classes.
+        all_scores: write every class's score, not only those of the tags.
+    """
+    form = check_output(path, form)
+    if path is None:
+        sys.stdout.flush()  # what was printed before comes first
+        output = _OUTPUTS[form](_StandardOutput(), classes, all_scores)
+        yield output
+        output.finish()
+        return
+    place = Path(os.path.realpath(path))  # of a link, the file that it leads to
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            output = _OUTPUTS[form](file, classes, all_scores)
+            try:
+                yield output
+                output.finish()
+            except BaseException:
+                output.abandon()
+                raise
+        os.replace(temporary, place)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_tags(taggings: Iterable[Tagging], output: Output, tell: Callable[[int], None] = lambda count: None) -> Count:
+    """Write taggings as they come.
+
+    Args:
+        taggings: from `Tagger.tag_stream`.
+        output: where to.
+        tell: called with the number of images done since its last call.
+    """
+    tagged = failed = 0
+    for tagging in taggings:
+        output.write(tagging)
+        failed += tagging.error is not None
+        tagged += tagging.error is None
+        tell(1)
+    return Count(tagged, failed)
+
+
+def _spelled(score: float) -> str:
+    return f"{score:.{_DIGITS}f}"
+
+
+class _StandardOutput:
+    """Hands over each row at once, and whole."""
+
+    def write(self, rows: bytes, /) -> None:
+        with _uninterrupted():
+            sys.stdout.buffer.write(rows)
+            sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off until a block is done, so that no row is cut; a second one is obeyed at once."""
+    if threading.current_thread() is not threading.main_thread():  # which is not interrupted
+        yield
+        return
+    interrupted = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal interrupted
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupted:
+        raise KeyboardInterrupt

@@ -1,0 +1,224 @@
+"""A trained model that tags images.
+
+tagger = contextcaps.load("runs/first")
+for tagging in tagger.tag(["beach.jpg", "street.jpg"]):
+    print(tagging.image, [tag.name for tag in tagging.tags])
+"""
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contextcaps.data.decoding import default_workers, in_order
+from contextcaps.data.images import BadImage
+from contextcaps.data.problems import DataError
+from contextcaps.models.loading import load_model
+from contextcaps.models.network import CapsuleNetwork
+from contextcaps.models.trained import Trained
+from contextcaps.tagging.pixels import as_images, name_of, pixels_of
+
+__all__ = ["OnBadImage", "Tag", "Tagger", "Tagging", "load"]
+
+OnBadImage = Literal["report", "stop"]
+
+_UNTUNED = 0.5  # threshold of a model that nobody has tuned any for
+_LUMA = (0.299, 0.587, 0.114)  # red, green and blue in grey (ITU-R 601, as in Pillow)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tag:
+    """A class that an image shows, as far as the model can tell."""
+
+    name: str
+    score: float
+    threshold: float
+    """The score from which the class counted as present."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tagging:
+    """What a model says of one image."""
+
+    image: str | int
+    """Its path, or where it stood among the images if it has none."""
+    tags: tuple[Tag, ...]
+    """Best first."""
+    error: str | None = None
+    """Why the image could not be tagged."""
+    scores: Tensor | None = dataclasses.field(default=None, repr=False, compare=False)
+    """[J], float32, of all classes, on the CPU; None where there is an error."""
+
+
+class Tagger:
+    """A network with its class names and thresholds.
+
+    Args:
+        network: put into evaluation mode.
+        trained: what training left beside it; without it each class counts as present from a score of 0.5.
+        device: where to compute: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+    """
+
+    def __init__(
+        self, network: CapsuleNetwork, trained: Trained | None = None, device: str | torch.device = "auto"
+    ) -> None:
+        config = network.config
+        if config.in_channels not in (1, 3):
+            raise ValueError(f"a network for images of {config.in_channels} channels: only colour and grey are tagged")
+        self.device = _checked_device(device)
+        self.network = network.to(self.device).eval()
+        self.trained = trained
+        self.classes: tuple[str, ...] = config.class_names or tuple(str(index) for index in range(config.num_classes))
+        self.thresholds: tuple[float, ...] = (_UNTUNED,) * len(self.classes) if trained is None else trained.thresholds
+
+    def tag(
+        self,
+        images: Any,
+        *,
+        threshold: float | None = None,
+        top_k: int | None = None,
+        batch_size: int = 64,
+        workers: int | None = None,
+        on_bad: OnBadImage = "report",
+    ) -> list[Tagging]:
+        """Tag one image or several; a result for each, in their order.
+
+        Args:
+            images: one or many of: a path, an encoded file's bytes, a PIL image, pixels [H, W, 3] as a numpy array of
+                bytes, a tensor [3, H, W] of bytes or of values 0…1. Each is squashed to the network's size.
+            threshold: the score from which any class counts as present, instead of each class's own.
+            top_k: at most so many tags for each image; with `threshold=0` exactly so many.
+            batch_size: images to compute at once.
+            workers: images to decode at once; as many as there are cores by default.
+            on_bad: "report" an image that cannot be read in its own result, or "stop" with a `DataError`.
+        """
+        return list(
+            self.tag_stream(
+                images, threshold=threshold, top_k=top_k, batch_size=batch_size, workers=workers, on_bad=on_bad
+            )
+        )
+
+    def tag_stream(
+        self,
+        images: Any,
+        *,
+        threshold: float | None = None,
+        top_k: int | None = None,
+        batch_size: int = 64,
+        workers: int | None = None,
+        on_bad: OnBadImage = "report",
+    ) -> Generator[Tagging, None, None]:
+        """As `tag`, but one result after the other: any number of images, of which two batches are held at a time."""
+        if threshold is not None and not 0 <= threshold <= 1:
+            raise ValueError(f"threshold: expected a score from 0 to 1, got {threshold}")
+        for name, value in (("top_k", top_k), ("batch_size", batch_size), ("workers", workers)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: expected at least 1, got {value}")
+        if on_bad not in ("report", "stop"):
+            raise ValueError(f"on_bad: expected 'report' or 'stop', got {on_bad!r}")
+        thresholds = self.thresholds if threshold is None else (float(threshold),) * len(self.classes)
+        return self._stream(as_images(images), thresholds, top_k, batch_size, workers or default_workers(), on_bad)
+
+    def _stream(
+        self,
+        images: Iterable[Any],
+        thresholds: tuple[float, ...],
+        top_k: int | None,
+        batch_size: int,
+        workers: int,
+        on_bad: OnBadImage,
+    ) -> Generator[Tagging, None, None]:
+        with contextlib.closing(self._decoded(images, batch_size, workers)) as decoded:
+            while batch := list(itertools.islice(decoded, batch_size)):
+                readable = [pixels for _, pixels in batch if isinstance(pixels, np.ndarray)]
+                scores = iter(self.scores(torch.from_numpy(np.stack(readable))) if readable else ())  # [J] each
+                for name, pixels in batch:
+                    if isinstance(pixels, np.ndarray):
+                        tagging = self._tagging(name, next(scores), thresholds, top_k)
+                    else:
+                        tagging = Tagging(name, (), error=pixels)
+                    if tagging.error is not None and on_bad == "stop":
+                        where = tagging.image if isinstance(name, str) else f"image {name}"
+                        raise DataError(f"{where}: {tagging.error}")
+                    yield tagging
+
+    def _decoded(
+        self, images: Iterable[Any], batch_size: int, workers: int
+    ) -> Generator[tuple[str | int, np.ndarray | str], None, None]:
+        """Each image's name with its pixels [3, H, W], or why there are none; the next batch is decoded meanwhile."""
+        size = self.network.config.image_size
+
+        def decoded(task: tuple[int, Any]) -> tuple[str | int, np.ndarray | str]:
+            index, image = task
+            name = name_of(image, index)
+            try:
+                return name, pixels_of(image, size)
+            except BadImage as error:
+                return name, str(error)
+
+        pool = ThreadPoolExecutor(workers, "decode")
+        try:
+            yield from in_order(pool, decoded, enumerate(images), max(batch_size, 2 * workers))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def scores(self, images: Tensor) -> Tensor:
+        """Scores [B, J], float32 on the CPU, of images [B, 3, H, W] as bytes at the network's size."""
+        images = images.to(self.device)
+        if self.network.config.in_channels == 1:
+            luma = torch.tensor(_LUMA, device=self.device)[:, None, None]  # [3, 1, 1]
+            images = (images * luma).sum(1, keepdim=True) / 255  # [B, 1, H, W]
+        try:
+            with torch.inference_mode():
+                scores = self.network(images).scores.float().cpu()  # [B, J]
+        except torch.OutOfMemoryError:
+            raise ValueError(
+                f"batch_size: {len(images)} images at once do not fit into the memory of {self.device}; try fewer"
+            ) from None
+        return scores.clone()  # outside inference mode, so that callers may do with them what they like
+
+    def _tagging(self, name: str | int, scores: Tensor, thresholds: tuple[float, ...], top_k: int | None) -> Tagging:
+        if not bool(scores.isfinite().all()):
+            return Tagging(name, (), error="the model gives scores that are no numbers: are its weights damaged?")
+        order = scores.argsort(descending=True, stable=True)  # [J], equal scores in the classes' order
+        above = scores >= torch.tensor(thresholds, dtype=scores.dtype)  # [J]
+        present = order[above[order]][:top_k].tolist()
+        tags = (Tag(self.classes[j], float(scores[j]), thresholds[j]) for j in present)
+        return Tagging(name, tuple(tags), scores=scores)
+
+
+def load(path: str | Path, device: str | torch.device = "auto") -> Tagger:
+    """Load a trained model for tagging.
+
+    Args:
+        path: a run's folder, a model's as `save_pretrained` writes it, or a model's name on the Hugging Face Hub.
+        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+
+    Raises:
+        ModelFileError: there is no model, or it cannot be read.
+        ValueError: there is no such device.
+    """
+    chosen = _checked_device(device)  # before the work, not after it
+    return Tagger(*load_model(path, chosen), chosen)
+
+
+def _checked_device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError):
+        chosen = torch.device("meta")
+    if chosen.type not in ("cpu", "cuda", "mps"):
+        raise ValueError(f"device: expected auto, cpu, cuda or cuda:NUMBER, got {str(device)!r}")
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if chosen.type == "cuda" and (chosen.index or 0) >= found:
+        raise ValueError(f"device: {chosen} is not there (GPUs that torch can use: {found}); use cpu or auto")
+    return chosen

@@ -1,0 +1,111 @@
+"""contextcaps tag: rows, exit codes, what goes to which stream, and being stopped."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pyarrow.parquet
+import pytest
+
+from contextcaps.cli import main
+
+
+def _run(arguments: list, capsys) -> tuple[int, str, str]:
+    try:
+        main(["tag", *map(str, arguments)])
+        code = 0
+    except SystemExit as stop:
+        code = stop.code
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    return code, printed.out, printed.err
+
+
+def test_good_images_give_json_lines_and_exit_code_0(model, album, capsys) -> None:
+    code, out, err = _run([model.parent, album / "0.png", album / "4.png", "--top-k", 2, "--threshold", 0], capsys)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["image"] for row in rows] == [str(album / "0.png"), str(album / "4.png")]
+    assert [len(row["tags"]) for row in rows] == [2, 2]
+    assert code == 0
+    assert err.splitlines()[-1] == "2 images tagged, 0 could not be read"
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_bad_images_have_rows_and_end_in_exit_code_1(form, model, album, capsys) -> None:
+    path = album.parent / f"tags.{form}"
+    code, out, err = _run([model, album, "gone.jpg", "--out", path, "--scores", "all", "--batch-size", 3], capsys)
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1] == "5 images tagged, 4 could not be read"
+    if form == "parquet":
+        assert pyarrow.parquet.read_table(path).num_rows == 9
+    else:
+        assert len(path.read_text().splitlines()) == 9 + (form == "csv")
+    assert sorted(os.listdir(album.parent)) == ["album", path.name]
+
+
+def test_names_come_from_standard_input(model, album, capsys, monkeypatch) -> None:
+    names = f"{album / '1.png'}\n{album / '0.png'}\n".encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(names)))
+    code, out, err = _run([model, "-", "--quiet"], capsys)
+    assert [json.loads(line)["image"][-5:] for line in out.splitlines()] == ["1.png", "0.png"]
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["MODEL"], "no images: expected files, folders"),
+        (["nowhere", "a.jpg"], "nowhere: no such folder"),
+        (["ALBUM", "a.jpg"], "neither a run nor a model"),
+        (["MODEL", "a.jpg", "--format", "parquet"], "--format parquet: needs a file"),
+        (["MODEL", "a.jpg", "--format", "xml"], "xml"),
+        (["MODEL", "a.jpg", "--out", "tags.txt"], "--out tags.txt: its suffix names no format"),
+        (["MODEL", "a.jpg", "--out", "no/tags.csv"], "--out no/tags.csv: its folder is not there"),
+        (["MODEL", "a.jpg", "--out", "ALBUM"], "expected a file"),
+        (["MODEL", "a.jpg", "--out", "/dev/null"], "expected a file"),
+        (["MODEL", "a.jpg", "--threshold", "2"], "threshold: expected a score from 0 to 1"),
+        (["MODEL", "a.jpg", "--top-k", "0"], "top_k: expected at least 1"),
+        (["MODEL", "a.jpg", "--batch-size", "0"], "batch_size: expected at least 1"),
+        (["MODEL", "a.jpg", "--device", "tpu"], "tpu"),
+    ],
+    ids=lambda value: "-".join(value[-2:]).replace("/", "_") if isinstance(value, list) else "",
+)
+def test_misuse_is_one_message_and_exit_code_2(arguments, message, model, album, capsys) -> None:
+    places = {"MODEL": model, "ALBUM": album}
+    code, out, err = _run([places.get(argument, argument) for argument in arguments], capsys)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def _start(model, *arguments: object) -> subprocess.Popen:
+    command = [sys.executable, "-m", "contextcaps.cli", "tag", str(model), *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_stopped_by_ctrl_c_the_rows_so_far_are_whole(model, album) -> None:
+    process = _start(model, "-", "--batch-size", 1, "--workers", 1)
+    process.stdin.write(f"{album / '0.png'}\n".encode() * 20)
+    process.stdin.flush()
+    first = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert err.splitlines()[-1] == b"contextcaps: stopped"
+    assert all(json.loads(line)["tags"] for line in (first + out).splitlines())
+    assert (first + out).endswith(b"\n")
+
+
+def test_a_closed_pipe_is_quiet(model, album) -> None:
+    process = _start(model, "-", "--quiet", "--batch-size", 1, "--workers", 1)
+    process.stdin.write(f"{album / '0.png'}\n".encode() * 20)
+    process.stdin.flush()
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdin.write(f"{album / '0.png'}\n".encode() * 20)
+    process.stdin.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=60) == 141

@@ -1,0 +1,329 @@
+"""Tagging from Python: every kind of input, order, thresholds, bad images, and what may be loaded."""
+
+import io
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import contextcaps
+from contextcaps.data import DataError
+from contextcaps.models import loading
+from contextcaps.models.saving import ModelFileError
+from contextcaps.models.trained import Trained
+from contextcaps.tagging import Tagger, load
+
+CLASSES = ("sky", "sea", "tree", "road", "car")
+THRESHOLDS = (0.9, 0.05, 0.125, 0.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def loaded(model) -> Tagger:
+    return load(model, "cpu")
+
+
+@pytest.fixture(scope="module")
+def expected(network, pictures) -> torch.Tensor:
+    """[7, 5]: the network's scores, one picture at a time, without any of the code under test."""
+    with torch.no_grad():
+        images = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255
+        return torch.cat([network(image[None]).scores for image in images])
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return file.getvalue()
+
+
+def _kinds(pixels: np.ndarray, folder: Path) -> dict:
+    """One picture in every form that is taken."""
+    (folder / "picture.png").write_bytes(_png(pixels))
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)
+    return {
+        "str": str(folder / "picture.png"),
+        "path": folder / "picture.png",
+        "bytes": _png(pixels),
+        "bytearray": bytearray(_png(pixels)),
+        "pil": Image.fromarray(pixels),
+        "pil-open": Image.open(folder / "picture.png"),
+        "array": pixels,
+        "array-strided": np.repeat(pixels, 2, 1)[:, ::2],
+        "tensor-bytes": tensor,
+        "tensor-floats": tensor.float() / 255,
+        "tensor-double": tensor.double() / 255,
+        "array-of-one": pixels[None],
+        "tensor-of-one": tensor[None],
+    }
+
+
+def test_every_kind_of_input_gives_the_same_scores_alone_and_among_others(loaded, pictures, expected, tmp_path) -> None:
+    kinds = _kinds(pictures[0], tmp_path)
+    for name, image in kinds.items():
+        (tagging,) = loaded.tag(image)
+        torch.testing.assert_close(tagging.scores, expected[0], msg=lambda text, name=name: f"{name}: {text}")
+        assert tagging.image == (str(tmp_path / "picture.png") if name in ("str", "path") else 0)
+    several = [image for name, image in kinds.items() if not name.endswith("of-one")]
+    taggings = loaded.tag(image for image in several)
+    assert [tagging.image for tagging in taggings][2:] == list(range(2, len(several)))
+    for tagging in taggings:
+        torch.testing.assert_close(tagging.scores, expected[0])
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor"])
+def test_a_stack_of_images_is_many(kind, loaded, pictures, expected) -> None:
+    stack = pictures if kind == "array" else torch.from_numpy(pictures).permute(0, 3, 1, 2)
+    taggings = loaded.tag(stack)
+    assert [tagging.image for tagging in taggings] == list(range(7))
+    torch.testing.assert_close(torch.stack([tagging.scores for tagging in taggings]), expected)
+
+
+@given(
+    order=st.lists(st.integers(0, 6), max_size=20),
+    batch_size=st.integers(1, 9),
+    workers=st.integers(1, 3),
+)
+def test_results_are_in_the_order_of_the_images_whatever_the_batches(
+    loaded, pictures, expected, order, batch_size, workers
+) -> None:
+    taggings = loaded.tag([pictures[index] for index in order], batch_size=batch_size, workers=workers)
+    assert [tagging.image for tagging in taggings] == list(range(len(order)))
+    for tagging, index in zip(taggings, order, strict=True):
+        torch.testing.assert_close(tagging.scores, expected[index])
+
+
+def test_the_same_pillow_image_twice_is_read_once_at_a_time(loaded, tmp_path, pictures, expected) -> None:
+    (tmp_path / "picture.png").write_bytes(_png(pictures[2]))
+    for tagging in loaded.tag([Image.open(tmp_path / "picture.png")] * 8, workers=4):
+        torch.testing.assert_close(tagging.scores, expected[2])
+
+
+def test_other_sizes_are_squashed_and_pillow_images_turned_upright(loaded, pictures) -> None:
+    large = pictures[0].repeat(3, 0).repeat(2, 1)  # [96, 64, 3]
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = io.BytesIO()
+    Image.fromarray(large).save(file, "png", exif=exif)
+    from_bytes, from_pillow, turned = loaded.tag([file.getvalue(), Image.open(file), np.rot90(large, -1)])
+    torch.testing.assert_close(from_pillow.scores, turned.scores)
+    torch.testing.assert_close(from_bytes.scores, turned.scores, atol=2e-3, rtol=0)  # resized before it is turned
+
+
+def test_tags_are_the_classes_from_their_own_thresholds_on_best_first(loaded, pictures, expected) -> None:
+    for tagging, scores in zip(loaded.tag(pictures), expected.tolist(), strict=True):
+        present = [j for j in range(5) if scores[j] >= THRESHOLDS[j]]
+        present.sort(key=lambda j: -scores[j])
+        assert [tag.name for tag in tagging.tags] == [CLASSES[j] for j in present]
+        assert [tag.threshold for tag in tagging.tags] == [THRESHOLDS[j] for j in present]
+        assert [tag.score for tag in tagging.tags] == pytest.approx([scores[j] for j in present], rel=1e-4)
+        assert "road" in {tag.name for tag in tagging.tags}
+        assert not {"sky", "car"} & {tag.name for tag in tagging.tags}
+
+
+@given(threshold=st.floats(0, 0.3), top_k=st.none() | st.integers(1, 6))
+def test_one_threshold_for_all_and_top_k(loaded, pictures, threshold, top_k) -> None:
+    for tagging in loaded.tag(pictures[:2], threshold=threshold, top_k=top_k):
+        scores = tagging.scores.tolist()
+        above = sorted((score for score in scores if score >= np.float32(threshold)), reverse=True)
+        assert [tag.score for tag in tagging.tags] == above[:top_k]
+
+
+def test_threshold_0_and_top_k_give_exactly_the_k_best(loaded, pictures) -> None:
+    for tagging in loaded.tag(pictures, threshold=0, top_k=3):
+        assert [tag.score for tag in tagging.tags] == tagging.scores.sort(descending=True).values[:3].tolist()
+
+
+def test_a_score_counts_from_the_threshold_on_not_above_it(loaded, pictures) -> None:
+    (tagging,) = loaded.tag(pictures[0], threshold=0, top_k=1)
+    best = tagging.tags[0].score
+    assert len(loaded.tag(pictures[0], threshold=best)[0].tags) == 1
+    assert loaded.tag(pictures[0], threshold=float(np.nextafter(np.float32(best), np.float32(1))))[0].tags == ()
+
+
+def test_bad_images_are_reported_where_they_stand(loaded, album, pictures, expected) -> None:
+    names = sorted(path for path in album.iterdir() if path.suffix != ".txt")
+    names.insert(2, album / "missing.png")
+    names.insert(4, album)
+    for batch_size in (1, 2, 64):
+        taggings = loaded.tag(names, batch_size=batch_size)
+        assert [tagging.image for tagging in taggings] == [str(name) for name in names]
+        errors = {Path(tagging.image).name: tagging.error for tagging in taggings if tagging.error is not None}
+        assert errors.keys() == {"1-cut.jpg", "2-text.png", "3-empty.webp", "missing.png", "album"}
+        assert errors["missing.png"] == "there is no such file"
+        assert errors["1-cut.jpg"].startswith("damaged or truncated image")
+        assert "not an image but text" in errors["2-text.png"]
+        for tagging in taggings:
+            if tagging.error is None:
+                torch.testing.assert_close(tagging.scores, expected[int(Path(tagging.image).stem)])
+            else:
+                assert (tagging.tags, tagging.scores) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (np.zeros((8, 8), np.uint8), "expected pixels [H, W, 3] of uint8, got [8, 8] of uint8"),
+        (np.zeros((8, 8, 3)), "got [8, 8, 3] of float64"),
+        (torch.zeros(4, 8, 8), "expected a tensor [3, H, W], or [1, H, W] for grey, got [4, 8, 8]"),
+        (torch.full((3, 8, 8), 2.0), "expected values from 0 to 1, not normalised, got 2 to 2"),
+        (torch.full((3, 8, 8), float("nan")), "expected values from 0 to 1"),
+        (torch.zeros(3, 8, 8, dtype=torch.int64), "torch.int64"),
+        (b"", "empty file"),
+        (Image.new("F", (8, 8)), "pixels of 32 bits"),
+    ],
+    ids=["grey-array", "float-array", "four-channels", "normalised", "nan", "int64", "no-bytes", "pil-float"],
+)
+def test_pixels_that_make_no_sense_are_reported(image, message, loaded, pictures) -> None:
+    good, bad, other = loaded.tag([pictures[0], image, pictures[1]])
+    assert message in bad.error
+    assert good.error is None
+    assert other.error is None
+    assert loaded.tag(image)[0].error == bad.error
+
+
+def test_a_bad_image_stops_where_that_is_asked_for(loaded, album) -> None:
+    with pytest.raises(DataError, match=r"1-cut\.jpg: damaged or truncated image"):
+        loaded.tag([album / "0.png", album / "1-cut.jpg"], on_bad="stop")
+    with pytest.raises(DataError, match="image 1: empty file"):
+        loaded.tag([np.zeros((4, 4, 3), np.uint8), b""], on_bad="stop")
+
+
+def test_a_stream_reads_only_a_little_ahead(loaded, pictures) -> None:
+    taken = []
+
+    def endless():
+        while True:
+            taken.append(1)
+            yield pictures[len(taken) % 7]
+
+    stream = loaded.tag_stream(endless(), batch_size=4, workers=1)
+    assert [next(stream).image for _ in range(10)] == list(range(10))
+    assert len(taken) <= 12 + 4 + 1
+    stream.close()
+
+
+def test_no_images_are_no_results(loaded) -> None:
+    assert loaded.tag([]) == []
+
+
+@pytest.mark.parametrize(
+    ("images", "options", "message"),
+    [
+        (5, {}, "images: expected a path, bytes"),
+        ({"a.jpg": 1}, {}, "got dict"),
+        ([None], {}, "got NoneType among them"),
+        ([], {"threshold": 1.5}, "threshold: expected a score from 0 to 1, got 1.5"),
+        ([], {"threshold": float("nan")}, "threshold"),
+        ([], {"top_k": 0}, "top_k: expected at least 1, got 0"),
+        ([], {"batch_size": 0}, "batch_size: expected at least 1"),
+        ([], {"workers": -1}, "workers: expected at least 1"),
+        ([], {"on_bad": "skip"}, "on_bad: expected 'report' or 'stop'"),
+    ],
+    ids=["number", "dict", "none", "threshold", "threshold-nan", "top-k", "batch-size", "workers", "on-bad"],
+)
+def test_misuse_is_a_clear_value_error(images, options, message, loaded) -> None:
+    with pytest.raises(ValueError, match=message.replace("[", r"\[")):
+        loaded.tag(images, **options)
+
+
+def test_a_grey_network_takes_colour_and_grey(pictures) -> None:
+    torch.manual_seed(1)
+    network = contextcaps.create_model("capsnet", 4, 32, "small", types=2, in_channels=1)
+    grey = Tagger(network, device="cpu")
+    luma = (pictures[0] @ np.array([0.299, 0.587, 0.114])).astype(np.float32) / 255  # [H, W]
+    with torch.no_grad():
+        expected = network(torch.from_numpy(luma)[None, None]).scores[0]
+    (tagging,) = grey.tag(pictures[0])
+    torch.testing.assert_close(tagging.scores, expected, atol=1e-5, rtol=1e-4)
+    one, three = grey.tag([torch.full((1, 32, 32), 0.4), torch.full((3, 32, 32), 0.4)])
+    torch.testing.assert_close(one.scores, three.scores)
+    assert {tag.name for tag in grey.tag(pictures[0], threshold=0)[0].tags} == {"0", "1", "2", "3"}
+
+
+def test_scores_that_are_no_numbers_are_an_error_not_an_empty_result(network, pictures, model) -> None:
+    broken = load(model, "cpu")
+    with torch.no_grad():
+        for weight in broken.network.parameters():
+            weight.fill_(float("nan"))
+    (tagging,) = broken.tag(pictures[0])
+    assert "are its weights damaged?" in tagging.error
+
+
+def test_a_run_and_its_model_are_the_same(model, pictures) -> None:
+    for path in (model, str(model), model.parent, str(model.parent)):
+        loaded = load(path)
+        assert loaded.classes == CLASSES
+        assert loaded.thresholds == THRESHOLDS
+        assert loaded.trained.seed == 7
+    assert loaded.tag(pictures[0]) == load(model).tag(pictures[0])
+
+
+def test_a_model_without_thresholds_takes_one_half(network, tmp_path) -> None:
+    network.save_pretrained(tmp_path / "bare")
+    bare = load(tmp_path / "bare")
+    assert bare.trained is None
+    assert bare.thresholds == (0.5,) * 5
+
+
+def test_what_is_no_model_is_refused_with_what_was_expected(tmp_path, model) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "run.json").write_text("{}")
+    (tmp_path / "file.ckpt").write_text("")
+    shutil.copytree(model, tmp_path / "half")
+    (tmp_path / "half" / "model.safetensors").unlink()
+    for name, message in {
+        "empty": "neither a run nor a model; expected",
+        "run": "a run that has not exported a model yet",
+        "file.ckpt": "a file; expected the folder of a run",
+        "half": "model.safetensors: no such file",
+        "nowhere": "no such folder",
+    }.items():
+        with pytest.raises(ModelFileError, match=message):
+            load(tmp_path / name)
+
+
+@pytest.mark.parametrize("device", ["tpu", "meta", "cuda:99", 7.5, "cpu:x"])
+def test_a_wrong_device_is_refused(device, model) -> None:
+    with pytest.raises(ValueError, match="device: "):
+        load(model, device)
+
+
+def test_a_model_from_the_hub_brings_its_thresholds(model, network, monkeypatch) -> None:
+    def download(name: str, file: str) -> str:
+        assert name == "somebody/scenes"
+        return str(model / file)
+
+    monkeypatch.setattr("contextcaps.models.saving.hf_hub_download", download)
+    monkeypatch.setattr(loading, "hf_hub_download", download)
+    assert load("somebody/scenes").thresholds == THRESHOLDS
+
+    def without(name: str, file: str) -> str:
+        raise EntryNotFoundError("404")
+
+    monkeypatch.setattr(loading, "hf_hub_download", without)
+    assert load("somebody/scenes").trained is None
+
+    def offline(name: str, file: str) -> str:
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(loading, "hf_hub_download", offline)
+    monkeypatch.setattr(loading, "try_to_load_from_cache", lambda name, file: object())  # known not to exist
+    assert load("somebody/scenes").trained is None
+    monkeypatch.setattr(loading, "try_to_load_from_cache", lambda name, file: None)
+    with pytest.raises(ModelFileError, match=r"somebody/scenes: trained\.json is not to be had: no connection"):
+        load("somebody/scenes")
+
+
+def test_thresholds_of_other_classes_are_refused(model, tmp_path) -> None:
+    shutil.copytree(model, tmp_path / "mixed")
+    other = contextcaps.ModelConfig(2, class_names=("a", "b"))
+    Trained((0.1, 0.2), (0.1, 0.2), 0, "x", 1).write(tmp_path / "mixed", other)
+    with pytest.raises(ModelFileError, match="its classes are not those of the network"):
+        load(tmp_path / "mixed")
