@@ -1,14 +1,16 @@
 """A network's scores for a whole set of images, made by one process or by several, each image exactly once."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Literal
 
 import torch
 import torch.distributed
-from torch import Tensor, nn
+from torch import Tensor
 
 from contextcaps.data.loading import Loader
+from contextcaps.models import CapsuleNetwork
 
 __all__ = ["Precision", "Predictions", "autocast", "predict"]
 
@@ -33,24 +35,26 @@ class Predictions:
 
 
 def predict(
-    network: nn.Module,
+    network: CapsuleNetwork,
     loader: Loader,
     classes: tuple[str, ...],
     device: torch.device | str = "cpu",
     precision: Precision = "fp32",
     tell: Callable[[int], None] = lambda count: None,
+    in_step: bool = False,
 ) -> Predictions:
     """Score every image that a loader gives; with several processes, all of them have the whole afterwards.
 
-    Processes may have different numbers of batches: nothing is exchanged before the end.
+    Processes may have different numbers of batches: nothing is exchanged before the end, unless `in_step`.
 
     Args:
-        network: gives an object with `scores` [B, J] for images [B, C, H, W]; its mode is left as it was.
+        network: its mode (training or evaluation) is left as it was.
         loader: this process's share of the images, without `drop_last`.
         classes: [J], their names.
         device: where the network is.
         precision: of the computation; scores are float32 in any case.
         tell: called with the number of images done since its last call.
+        in_step: let all processes call the network equally often, as they must where they share its weights.
     """
     was_training = network.training
     network.eval()
@@ -58,13 +62,18 @@ def predict(
     targets: list[Tensor] = []
     indices: list[Tensor] = []
     try:
-        with torch.inference_mode(), autocast(device, precision):
+        with torch.no_grad() if in_step else torch.inference_mode(), autocast(device, precision):
             for batch in loader:
                 images = batch.images.to(device, non_blocking=True)
                 scores.append(network(images).scores.float().cpu())  # [B, J]
                 targets.append(batch.targets)
                 indices.append(torch.from_numpy(batch.indices))
                 tell(len(batch))
+            if in_step:
+                config = network.config
+                blank = torch.zeros(1, config.in_channels, *config.image_size, device=device)  # [1, C, H, W]
+                for _ in range(_most_batches(loader) - len(scores)):
+                    network(blank)
     finally:
         network.train(was_training)
     width = len(classes)
@@ -83,6 +92,11 @@ def autocast(device: torch.device | str, precision: Precision) -> torch.autocast
     """Mixed precision for a block, or none for fp32."""
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     return torch.autocast(torch.device(device).type, dtype=dtype, enabled=precision != "fp32")
+
+
+def _most_batches(loader: Loader) -> int:
+    """Batches of the process that has most."""
+    return math.ceil(math.ceil(loader.count / loader.world_size) / loader.batch_size)
 
 
 def _gather(own: tuple[Tensor, Tensor, Tensor]) -> list[tuple[Tensor, Tensor, Tensor]]:

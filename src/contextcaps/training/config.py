@@ -1,0 +1,153 @@
+"""The configuration of a training run: one dataclass, from which the command line's flags are made."""
+
+import dataclasses
+import math
+import typing
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import tyro
+import yaml
+
+from contextcaps.configuration import Configuration
+from contextcaps.data.augmentation import AugmentationConfig
+from contextcaps.data.problems import OnBad
+
+__all__ = ["TrainConfig"]
+
+
+def _parse_options(words: list[str]) -> dict[str, Any]:
+    """`NAME=VALUE` words as a dictionary; values are read as YAML reads them."""
+    options = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ValueError(f"expected NAME=VALUE, got {word!r}")
+        options[name] = yaml.safe_load(value)
+    return options
+
+
+_OptionWords = tyro.constructors.PrimitiveConstructorSpec[dict[str, Any]](
+    nargs="*",
+    metavar="NAME=VALUE …",
+    instance_from_str=_parse_options,
+    is_instance=lambda value: isinstance(value, dict),
+    str_from_instance=lambda value: [
+        f"{name}={yaml.safe_dump(each).split(chr(10))[0]}" for name, each in value.items()
+    ],
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(Configuration):
+    """Everything that a training run depends on."""
+
+    _title: ClassVar[str] = "a training run's configuration"
+
+    data: str = "scenes"
+    """Where images come from: scenes, ade20k:PATH, coco:PATH, voc:PATH, table:FILE, shards:PATTERN, hf:NAME, …"""
+    val_data: str | None = None
+    """Another source to validate on; then all of the first one's training part is trained on."""
+    model: str = "contextcaps"
+    """Which network; `contextcaps models` lists them."""
+    options: Annotated[dict[str, Any], _OptionWords, tyro.conf.arg(name="set")] = dataclasses.field(
+        default_factory=dict
+    )
+    """Settings of the network that differ from its preset's, such as types=8 routing_iterations=1."""
+    out: str | None = None
+    """The run's folder; by default a new one under runs/, named by model and data."""
+    seed: int = 0
+    """Of everything that is random: starting weights, order of images, augmentation, division of the data."""
+
+    image_size: int = 64
+    """Side of the images in pixels; images of other sizes and shapes are squashed to it."""
+    backbone: str = "auto"
+    """paper, small, timm:NAME, or auto: paper up to 32 px, small beyond."""
+    prepare: bool = True
+    """Decode and resize all images once into the cache; without it they are decoded in every epoch."""
+    cache: str | None = None
+    """Folder for prepared copies, instead of the user's cache."""
+    on_bad: OnBad = "stop"
+    """Stop at bad data, or skip it and report it."""
+    workers: int | None = None
+    """Images to decode at once; as many as there are cores by default."""
+
+    epochs: int = 20
+    """Passes over the training part."""
+    batch_size: int = 64
+    """Images per step of each process."""
+    accumulate: int = 1
+    """Batches whose gradients are added up for one step of the optimiser."""
+    lr: float = 1e-3
+    """Highest learning rate."""
+    weight_decay: float = 0.01
+    """AdamW's, on weight matrices and kernels; biases and norms have none."""
+    schedule: Literal["one-cycle", "cosine", "constant"] = "one-cycle"
+    """How the learning rate changes: up and down again, warm-up and cosine, or warm-up only."""
+    warmup: float = 0.3
+    """Share of the steps in which the learning rate rises; 0.05 is usual with cosine."""
+    clip: float = 1.0
+    """Gradients longer than this are scaled to it; 0 for no clipping."""
+    ema: float = 0.0
+    """Decay of a running mean of the weights, such as 0.999, which is then validated and exported; 0 for none."""
+    loss: Literal["margin", "bce", "asl", "spread"] = "margin"
+    """Margin (Sabour), binary cross-entropy on lengths, asymmetric (ASL), or spread loss."""
+    class_weights: Literal["none", "sqrt", "inverse", "effective"] = "none"
+    """Let rare classes count more: by the root or inverse of their frequency, or the effective number of images."""
+    reconstruction: float = 0.0
+    """Weight of Sabour's reconstruction loss (squared error per image; his is 0.0005); 0 for none."""
+    early_stop: int = 0
+    """Stop after so many epochs without a better validation mAP; 0 never."""
+    augmentation: bool = True
+    """Crop, flip and colour the training images."""
+    augment: AugmentationConfig = dataclasses.field(default_factory=AugmentationConfig)
+    """How strongly."""
+
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Of the computation: auto takes bf16 on a GPU that has it, fp32 otherwise."""
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    """Where to train; auto takes a GPU if there is one."""
+    devices: int = 1
+    """Processes on each machine, one per GPU; on a CPU they share its cores."""
+    nodes: int = 1
+    """Machines. Start the same command on each, with MASTER_ADDR, MASTER_PORT and NODE_RANK set; or use torchrun."""
+    shard: bool = False
+    """Share the weights and the optimiser's state among the processes (FSDP), for heads too large for one GPU."""
+    deterministic: bool = False
+    """Only algorithms that give the same bits again, on a GPU too; slower there. A CPU does in any case."""
+
+    checkpoint_minutes: float = 5.0
+    """Save a checkpoint at least this often, besides the end of each epoch."""
+    checkpoint_steps: int = 0
+    """And after so many steps; 0 for time alone."""
+    log_steps: int = 50
+    """Steps between two entries of the training loss in TensorBoard, and between looks at the network's health."""
+
+    def __post_init__(self) -> None:
+        for name in ("out", "cache"):
+            if isinstance(getattr(self, name), Path):
+                self._set(**{name: str(getattr(self, name))})
+        self._settle_kinds()
+        least = {"epochs": 1, "batch_size": 1, "accumulate": 1, "devices": 1, "nodes": 1, "image_size": 1}
+        least |= {"seed": 0, "early_stop": 0, "checkpoint_steps": 0, "log_steps": 1, "workers": 1}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is not None and value < bound:
+                raise ValueError(f"{name}: expected a whole number of at least {bound}, got {value}")
+        for name in ("weight_decay", "clip", "reconstruction"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: expected a number of at least 0, got {getattr(self, name)}")
+        if not self.lr > 0:
+            raise ValueError(f"lr: expected a number above 0, got {self.lr}")
+        for name in ("warmup", "ema"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected a number from 0 to below 1, got {getattr(self, name)}")
+        if not (self.checkpoint_minutes > 0 and math.isfinite(self.checkpoint_minutes)):
+            raise ValueError(f"checkpoint_minutes: expected a number above 0, got {self.checkpoint_minutes}")
+        for name in ("num_classes", "class_names", "in_channels", "image_size", "backbone", "model", "reconstruction"):
+            if name in self.options:
+                flag = f"has a flag of its own, --{name.replace('_', '-')}"
+                why = flag if name in typing.get_type_hints(TrainConfig) else "comes from the data"
+                raise ValueError(f"set: {name} {why}; got {name}={self.options[name]!r}")
+        if self.shard and self.devices * self.nodes == 1:
+            raise ValueError("shard: expected more than one process to share among; set devices, too")

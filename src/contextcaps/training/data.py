@@ -1,0 +1,81 @@
+"""The data of a training run: its parts, opened and prepared, and a loader for each."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+
+from contextcaps.data import Prepared, PreparedLoader, Source, StreamLoader, open_source, open_splits, prepare
+from contextcaps.data.loading import Loader
+from contextcaps.data.problems import DataError
+from contextcaps.training.config import TrainConfig
+
+__all__ = ["Part", "open_parts", "open_training_parts"]
+
+
+@dataclasses.dataclass
+class Part:
+    """One part of the data, such as the training part."""
+
+    source: Source
+    size: int | tuple[int, int]
+    """Of the images, in pixels."""
+    prepared: Prepared | None = None
+    """The prepared copy, once `prepare` has been called."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.source.classes
+
+    def __len__(self) -> int:
+        return len(self.source) if self.prepared is None else len(self.prepared)
+
+    def prepare(self, config: TrainConfig, progress: bool = True) -> None:
+        """Make or open the prepared copy, unless images are to be decoded as they are needed."""
+        if config.prepare:
+            self.prepared = prepare(
+                self.source, self.size, config.cache, config.on_bad, config.workers, progress=progress
+            )
+
+    def targets(self) -> np.ndarray:
+        """[n, J], uint8."""
+        return self.source.targets() if self.prepared is None else self.prepared.targets
+
+    def frequencies(self) -> np.ndarray:
+        """[J], float64: the share of images that show each class."""
+        targets = self.targets()
+        return targets.sum(axis=0, dtype=np.int64) / len(targets)
+
+    def loader(self, config: TrainConfig, **settings: Any) -> Loader:
+        """Batches of the images; `settings` are those of `Loader`, and `batch_size`."""
+        pin_memory = config.accelerator != "cpu" and torch.cuda.is_available()
+        settings = {"batch_size": config.batch_size, "pin_memory": pin_memory, **settings}
+        if self.prepared is not None:
+            return PreparedLoader(self.prepared, **settings)
+        return StreamLoader(self.source, self.size, workers=config.workers, on_bad=config.on_bad, **settings)
+
+
+def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:
+    """The training and the validation part."""
+    if config.val_data is None:
+        parts = open_parts(config)
+        return parts["train"], parts["val"]
+    train = open_source(config.data, on_bad=config.on_bad)
+    train_name = next((name for name in train.splits if name in ("train", "training")), None)
+    if train_name is not None and train.split is None:
+        train = open_source(config.data, on_bad=config.on_bad, split=train_name)
+    validation = open_source(config.val_data, on_bad=config.on_bad)
+    if validation.classes != train.classes:
+        raise DataError(
+            f"{config.val_data}: expected the classes of {config.data} in the same order, got "
+            f"{len(validation.classes)} classes instead of {len(train.classes)} (or in another order); "
+            "give both the same list of classes as an option"
+        )
+    return Part(train, config.image_size), Part(validation, config.image_size)
+
+
+def open_parts(config: TrainConfig) -> dict[str, Part]:
+    """All parts of a run's data, divided as the run divided them: train, val and, where there is one, test."""
+    sources = open_splits(config.data, on_bad=config.on_bad, seed=config.seed)
+    return {name: Part(source, config.image_size) for name, source in sources.items()}

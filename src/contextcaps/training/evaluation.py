@@ -1,0 +1,183 @@
+"""Measuring a trained model on data: every image once, whatever the number of processes."""
+
+import dataclasses
+import datetime
+from pathlib import Path
+from typing import Literal
+
+from contextcaps.data import DataError, Source, open_source
+from contextcaps.data.problems import OnBad
+from contextcaps.data.progress import progress_of
+from contextcaps.data.vocabulary import canonical_split
+from contextcaps.models import CapsuleNetwork
+from contextcaps.models.loading import load_model
+from contextcaps.models.trained import Trained
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.data import Part, open_parts
+from contextcaps.training.predictions import Predictions, predict
+from contextcaps.training.processes import device_name, is_first_process, make_fabric
+from contextcaps.training.report import Evaluation, evaluate_predictions, write_report
+from contextcaps.training.runs import Run
+
+__all__ = ["Measured", "evaluate"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """An evaluation and where it was written."""
+
+    evaluation: Evaluation
+    predictions: Predictions
+    """What the model said of every image."""
+    folder: Path
+    files: list[Path]
+    """Those in the folder; none in processes other than the first."""
+
+
+def evaluate(
+    model: str | Path,
+    data: str | None = None,
+    *,
+    split: str | None = None,
+    out: Path | str | None = None,
+    batch_size: int = 64,
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto",
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    devices: int = 1,
+    nodes: int = 1,
+    prepare: bool = True,
+    cache: Path | str | None = None,
+    on_bad: OnBad | None = None,
+    resamples: int | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Measured:
+    """Measure a model on data, and write the report.
+
+    Args:
+        model: a run's folder, a model's folder, or a model's name on the Hugging Face Hub.
+        data: a source's name; by default that of the run, or the one that the model says it was trained on.
+        split: of the training data: "train", "val" or "test", by default test, or val where there is no test; of other
+            data: one of the source's own splits, by default its test or validation split, or all of it.
+        out: the report's folder; by default `evaluation` in the run, or in the current folder.
+        batch_size: images per process to compute at once.
+        precision: of the computation; auto is fp32.
+        accelerator, devices, nodes: as in `TrainConfig`.
+        prepare: keep a prepared copy of the images in the cache.
+        cache: folder for prepared copies.
+        on_bad: stop at bad data, or skip it; by default as in training.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+        progress: show progress on the error stream.
+
+    Raises:
+        ValueError: the model, the data or what was asked for is wrong.
+    """
+    if split is not None and not split:
+        raise ValueError("split: expected a name, got an empty one")
+    run = Run.open(model) if Path(model, "config.yaml").is_file() else None
+    network, trained = load_model(model)
+    config = dataclasses.replace(
+        _configuration(run, trained, data),
+        batch_size=batch_size,
+        precision="fp32" if precision == "auto" else precision,
+        accelerator=accelerator,
+        devices=devices,
+        nodes=nodes,
+        shard=False,
+        prepare=prepare,
+        cache=None if cache is None else str(cache),
+        on_bad=on_bad if on_bad is not None else "stop" if run is None else run.config.on_bad,
+    )
+    part, name = _part(config, network, own=data is None or (run is not None and data == run.config.data), split=split)
+    order = _order_of_classes(network, part.source)
+    if is_first_process():
+        part.prepare(config, progress)  # before the other processes are started
+    fabric, used = make_fabric(config)
+    fabric.barrier()
+    part.prepare(config, progress=False)
+    loader = part.loader(config, rank=fabric.global_rank, world_size=fabric.world_size)
+    network = network.to(fabric.device)
+    with progress_of(f"evaluating on {name}", len(part), progress and fabric.is_global_zero) as tell:
+        found = predict(
+            network, loader, part.classes, fabric.device, used, lambda count: tell(count * fabric.world_size)
+        )
+    found = dataclasses.replace(
+        found, targets=found.targets[:, order], classes=network.config.class_names or part.classes
+    )
+    folder = Path(out) if out is not None else (run.folder if run is not None else Path()) / "evaluation"
+    frequencies = trained.frequencies if trained is not None else tuple(found.targets.double().mean(dim=0).tolist())
+    evaluation = evaluate_predictions(
+        found, frequencies, None if trained is None else trained.thresholds, seed, resamples
+    )
+    files: list[Path] = []
+    if fabric.is_global_zero:
+        facts = {
+            "model": network.config.model,
+            "from": str(model),
+            "data": config.data,
+            "part": name,
+            "images": len(found),
+            "seed": trained.seed if trained is not None else "not known",
+            "epoch": trained.epoch if trained is not None else "not known",
+            "precision": used,
+            "date": datetime.date.today().isoformat(),
+            "hardware": device_name(fabric.device),
+        }
+        if trained is None:
+            facts["constant prior"] = "frequencies of these data: the model does not say those of its training data"
+        files = write_report(evaluation, folder, f"{network.config.model} on {config.data}, {name}", facts)
+    return Measured(evaluation, found, folder, files)
+
+
+def _configuration(run: Run | None, trained: Trained | None, data: str | None) -> TrainConfig:
+    """The run's own configuration, or one with its data."""
+    config = run.config if run is not None else TrainConfig()
+    if data is None and run is None:
+        if trained is None:
+            raise ValueError("data: expected a source, as the model does not say what it was trained on")
+        return dataclasses.replace(config, data=trained.data, seed=trained.seed)
+    return config if data is None else dataclasses.replace(config, data=data, val_data=None)
+
+
+def _part(config: TrainConfig, network: CapsuleNetwork, own: bool, split: str | None) -> tuple[Part, str]:
+    """What to measure on, and its name."""
+    size = network.config.image_size
+    if own and config.val_data is None and split != "all":
+        parts = open_parts(config)
+        name = split if split is not None else "test" if "test" in parts else "val"
+        if name not in parts:
+            raise DataError(f"split: expected one of {', '.join(parts)} of {config.data}, or all, got {name!r}")
+        return Part(parts[name].source, size), name
+    if own and config.val_data is not None and split in (None, "val"):
+        return Part(open_source(config.val_data, on_bad=config.on_bad), size), "val"
+    source = open_source(config.data, on_bad=config.on_bad)
+    if split is None:
+        by_name = {canonical_split(each): each for each in source.splits}
+        split = by_name.get("test", by_name.get("val"))
+    if split is None or split == "all":
+        return Part(source, size), "all"
+    if source.split != split:
+        source = open_source(config.data, on_bad=config.on_bad, split=split)
+    return Part(source, size), split
+
+
+def _order_of_classes(network: CapsuleNetwork, source: Source) -> list[int]:
+    """Where each class of the network is among those of the data."""
+    names = network.config.class_names
+    if names is None:
+        if len(source.classes) != network.config.num_classes:
+            raise DataError(
+                f"{source.name}: expected the model's {network.config.num_classes} classes, got {len(source.classes)}"
+            )
+        return list(range(len(source.classes)))
+    missing = [name for name in names if name not in source.classes]
+    extra = [name for name in source.classes if name not in names]
+    if missing or extra:
+        shown = "; ".join(
+            f"{what} {len(some)}: {', '.join(some[:5])}{' …' if len(some) > 5 else ''}"
+            for what, some in (("the data lack", missing), ("the model does not know", extra))
+            if some
+        )
+        raise DataError(f"{source.name}: expected the model's {len(names)} classes; {shown}")
+    return [source.classes.index(name) for name in names]

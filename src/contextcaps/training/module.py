@@ -1,0 +1,112 @@
+"""The Lightning module: what one training step computes, and what steps it.
+
+`contextcaps.train` runs it in its own loop, on Lightning's Fabric. It works in a `pytorch_lightning.Trainer` as well.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from contextcaps.capsules import unchecked
+from contextcaps.data.augmentation import Augmentation
+from contextcaps.data.loading import Batch
+from contextcaps.models import CapsuleNetwork
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.lightning import LightningModule
+from contextcaps.training.losses import LOSSES
+
+__all__ = ["TaggingModule", "parameter_groups"]
+
+
+class TaggingModule(LightningModule):
+    """A network with its loss, augmentation, optimiser and schedule.
+
+    Args:
+        network: what is trained.
+        config: how.
+        total_steps: the optimiser's steps in the whole run, for the schedule.
+        class_weights: [J], of the loss; None for equal ones.
+        rank: of this process; each augments differently.
+    """
+
+    def __init__(
+        self,
+        network: CapsuleNetwork,
+        config: TrainConfig,
+        total_steps: int,
+        class_weights: Tensor | None = None,
+        rank: int = 0,
+    ) -> None:
+        super().__init__()
+        self.network, self.config, self.total_steps, self.rank = network, config, total_steps, rank
+        self.class_weights: Tensor | None
+        self.register_buffer("class_weights", class_weights, persistent=False)
+        # Far apart, so that no other run's seed gives what this run's other processes draw.
+        self.augmentation = (
+            Augmentation(config.augment, config.seed + 1_000_003 * rank) if config.augmentation else None
+        )
+
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """Loss (a number) and scores [B, J] of a batch, augmented. Every random draw depends on the batch alone."""
+        self._seed(batch)
+        images, targets = batch.images, batch.targets  # [B, 3, H, W], [B, J]
+        if self.augmentation is not None:
+            changed = self.augmentation(
+                images, targets, epoch=batch.epoch, step=batch.step, boxes=batch.boxes, masks=batch.masks
+            )
+            images, targets = changed.images, changed.targets
+        output = self.network(images)
+        with unchecked():  # a NaN is the loop's to find and to explain
+            loss = self.loss(output.scores, targets)
+        if self.config.reconstruction > 0:
+            rebuilt = self.network.reconstruct(output.decisions, targets)  # [B, C, H, W]
+            pixels = images / 255 if images.dtype == torch.uint8 else images
+            errors = (rebuilt.float() - pixels).square().flatten(1).sum(dim=1)  # [B]
+            loss = loss + self.config.reconstruction * errors.mean()
+        return {"loss": loss, "scores": output.scores.detach(), "targets": targets}
+
+    def loss(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """The run's loss on scores [B, J]."""
+        weights = {} if self.class_weights is None else {"class_weights": self.class_weights.to(scores.device)}
+        return LOSSES[self.config.loss](scores, targets, **weights)
+
+    def _seed(self, batch: Batch) -> None:
+        """Let what the network itself draws (dropout) depend on the batch alone; a resumed run then draws the same."""
+        sequence = np.random.SeedSequence([self.config.seed, self.rank, batch.epoch, batch.step])
+        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+
+    def configure_optimizers(self) -> Any:
+        """AdamW, and its learning rate by step."""
+        config = self.config
+        optimizer = torch.optim.AdamW(parameter_groups(self.network, config.weight_decay), lr=config.lr)
+        scheduler: torch.optim.lr_scheduler.LRScheduler
+        if config.schedule == "one-cycle":
+            rise = min(max(config.warmup, 1 / self.total_steps), 1 - 1 / (self.total_steps + 1))
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(
+                optimizer, config.lr, total_steps=max(self.total_steps, 2) + 1, pct_start=rise
+            )
+        else:
+            scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self._factor)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _factor(self, step: int) -> float:
+        """The learning rate at a step, as a share of the highest."""
+        rising = round(self.config.warmup * self.total_steps)
+        if step < rising:
+            return (step + 1) / rising
+        if self.config.schedule == "constant":
+            return 1.0
+        done = (step - rising) / max(self.total_steps - rising, 1)
+        return 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+
+
+def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameters that decay (matrices and kernels), and those that do not (biases, norms, single numbers)."""
+    decaying: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, parameter in network.named_parameters():
+        (others if parameter.ndim < 2 or name.endswith("bias") else decaying).append(parameter)
+    return [{"params": decaying, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

@@ -1,0 +1,68 @@
+"""Processes and devices: one process, or several on one or more machines, by Lightning's Fabric."""
+
+import os
+from typing import Any
+
+import torch
+
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.lightning import Fabric
+from contextcaps.training.predictions import Precision
+from contextcaps.training.sharding import shard_network
+
+__all__ = ["device_name", "is_first_process", "make_fabric"]
+
+_PLUGINS: dict[Precision, str] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes; also before the others have been started."""
+    if "RANK" in os.environ:  # torchrun
+        return os.environ["RANK"] == "0"
+    return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("NODE_RANK", "0") == "0"
+
+
+def make_fabric(config: TrainConfig) -> tuple[Fabric, Precision]:
+    """The fabric that a configuration asks for, launched: from here on, all processes run. And the precision."""
+    gpu = torch.cuda.is_available() and config.accelerator != "cpu"
+    if config.accelerator == "gpu" and not gpu:
+        raise ValueError("accelerator: expected cpu or auto, as torch sees no GPU here, got gpu")
+    if gpu and config.devices > torch.cuda.device_count():
+        raise ValueError(f"devices: expected at most {torch.cuda.device_count()}, the GPUs here, got {config.devices}")
+    precision = _precision(config, gpu)
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is refused
+        torch.use_deterministic_algorithms(True)
+    fabric = Fabric(
+        accelerator="cuda" if gpu else "cpu",
+        devices=config.devices,
+        num_nodes=config.nodes,
+        strategy=_strategy(config),
+        precision=_PLUGINS[precision],  # type: ignore[arg-type]
+    )
+    fabric.launch()
+    return fabric, precision
+
+
+def _precision(config: TrainConfig, gpu: bool) -> Precision:
+    if config.precision == "auto":
+        return "bf16" if gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    if config.precision == "fp16" and not gpu:
+        raise ValueError("precision: expected fp32 or bf16 on a CPU, got fp16")
+    return config.precision
+
+
+def _strategy(config: TrainConfig) -> Any:
+    processes = config.devices * config.nodes
+    if config.shard:
+        from lightning_fabric.strategies import ModelParallelStrategy  # type: ignore[attr-defined]
+
+        return ModelParallelStrategy(parallelize_fn=shard_network, data_parallel_size=processes, tensor_parallel_size=1)
+    return "ddp" if processes > 1 else "auto"
+
+
+def device_name(device: torch.device) -> str:
+    """A device in words."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {os.cpu_count()} cores, {torch.get_num_threads()} threads"

@@ -1,0 +1,187 @@
+"""What a run writes down as it goes, and what a person sees of it: metrics, curves, TensorBoard, a bar or lines."""
+
+import csv
+import io
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from contextcaps.extras import import_extra
+from contextcaps.training.curves import write_curves
+from contextcaps.training.runs import Run, write_atomically
+
+__all__ = ["Recorder", "SilentRecorder", "metrics_table"]
+
+_LINE_EVERY = 20.0  # seconds between two lines where there is no bar
+Record = dict[str, float]
+
+
+class SilentRecorder:
+    """Records and shows nothing: for all processes but one."""
+
+    def begin_epoch(self, epoch: int, batch: int, batches: int) -> None: ...
+
+    def count(self, images: int) -> None: ...
+
+    def show_loss(self, step: int, loss: float, learning_rate: float) -> None: ...
+
+    def validating(self, images: int) -> None: ...
+
+    def end_epoch(self, history: list[Record]) -> None: ...
+
+    def warn(self, message: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Recorder(SilentRecorder):
+    """Writes metrics.csv, timing.csv, curves.png and TensorBoard's files, and shows progress on the error stream.
+
+    metrics.csv is written anew from the whole history after each epoch, so that a resumed run has the same rows as one
+    that was never stopped; what differs from run to run, the seconds, is in timing.csv.
+
+    Args:
+        run: whose folder.
+        step: the optimiser's steps so far; TensorBoard forgets what a stopped run wrote after it.
+        validation_images: how many, for the bar.
+        progress: show something at all.
+        describe: the run in a few words, for the curves' title.
+    """
+
+    def __init__(self, run: Run, step: int, validation_images: int, progress: bool, describe: str) -> None:
+        self.run, self.describe, self.validation_images = run, describe, validation_images
+        self.console = Console(stderr=True)
+        self.progress = progress
+        tensorboard = import_extra("torch.utils.tensorboard", "train", "curves in TensorBoard")
+        self.board = tensorboard.SummaryWriter(str(run.folder / "tensorboard"), purge_step=step + 1 if step else None)
+        if step == 0:
+            self.board.add_text("configuration", f"```\n{run.config.to_yaml()}```")
+        self.best = 0.0
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._started = self._line_at = self._epoch_at = time.monotonic()
+        self._images = self._epoch_images = 0
+        self._loss: float | None = None
+        self._epoch = self._done = self._batches = 0
+
+    def begin_epoch(self, epoch: int, batch: int, batches: int) -> None:
+        """An epoch begins, or goes on at a batch."""
+        self._epoch, self._done, self._batches = epoch, batch, batches
+        self._epoch_at, self._epoch_images = time.monotonic(), 0
+        if not self.progress or not self.console.is_terminal:
+            return
+        if self._bar is None:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[facts]}"),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=self.console, expand=True)
+            self._bar.start()
+            total = self.run.config.epochs * batches
+            self._task = self._bar.add_task("training", total=total, completed=epoch * batches + batch, facts="")
+
+    def count(self, images: int) -> None:
+        """A batch of so many images is done."""
+        self._images += images
+        self._epoch_images += images
+        self._done += 1
+        now = time.monotonic()
+        if self._bar is not None and self._task is not None:
+            where = f"epoch {self._epoch + 1}/{self.run.config.epochs}"
+            self._bar.update(self._task, advance=1, description=where, facts=self._facts(now))
+        elif self.progress and now - self._line_at >= _LINE_EVERY:
+            self._line_at = now
+            whole = self.run.config.epochs * self._batches
+            done = self._epoch * self._batches + self._done
+            share = self._images / max(now - self._started, 1e-3)
+            per_batch = images / max(share, 1e-9)
+            left = _duration((whole - done) * per_batch)
+            epoch = f"epoch {self._epoch + 1}/{self.run.config.epochs}"
+            self._say(f"{epoch}, batch {self._done}/{self._batches}: {self._facts(now)}, {left} left")
+
+    def _facts(self, now: float) -> str:
+        loss = "" if self._loss is None else f"loss {self._loss:.3f}, "
+        best = f"best mAP {100 * self.best:.1f}, " if self.best else ""
+        return f"{loss}{best}{self._epoch_images / max(now - self._epoch_at, 1e-3):,.0f} images/s"
+
+    def show_loss(self, step: int, loss: float, learning_rate: float) -> None:
+        """The loss of the last batch."""
+        self._loss = loss if self._loss is None else 0.9 * self._loss + 0.1 * loss
+        if step % self.run.config.log_steps == 0 or step == 1:
+            self.board.add_scalar("train/loss", loss, step)
+            self.board.add_scalar("train/learning_rate", learning_rate, step)
+
+    def validating(self, images: int) -> None:
+        """So many more validation images are scored."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=f"validating {self._epoch + 1}/{self.run.config.epochs}")
+
+    def end_epoch(self, history: list[Record]) -> None:
+        """An epoch is validated: write everything down."""
+        record, now = history[-1], time.monotonic()
+        seconds = now - self._epoch_at
+        rate = self._epoch_images / max(seconds, 1e-3)
+        write_atomically(self.run.folder / "metrics.csv", metrics_table(history, self.run.config.seed))
+        timing = self.run.folder / "timing.csv"
+        is_new = not timing.exists()
+        with open(timing, "a", encoding="utf-8") as file:
+            if is_new:
+                file.write("epoch,images,seconds_with_validation,images_per_second\n")
+            file.write(f"{record['epoch']:.0f},{self._epoch_images},{seconds:.2f},{rate:.1f}\n")
+        for name, value in record.items():
+            if name not in ("epoch", "step"):
+                kind, _, rest = name.partition("_")
+                self.board.add_scalar(
+                    f"{kind}/epoch_{rest}" if kind == "train" else f"{kind}/{rest}", value, int(record["step"])
+                )
+        self.board.flush()
+        write_curves(history, self.run.folder / "curves.png", self.describe, self.run.config.seed)
+        before, self.best = self.best, max(each["val_mAP"] for each in history)
+        if self.progress:
+            better = " (best so far)" if self.best > before and len(history) > 1 else ""
+            self._say(
+                f"epoch {record['epoch']:.0f}/{self.run.config.epochs}: loss {record['train_loss']:.3f}, validation "
+                f"loss {record['val_loss']:.3f}, mAP {100 * record['val_mAP']:.2f}{better}, "
+                f"constant prior {100 * record['prior_mAP']:.2f}, {_duration(seconds)}"
+            )
+
+    def warn(self, message: str) -> None:
+        """Something that the person should know."""
+        self._say(f"warning: {message}")
+        with open(self.run.folder / "warnings.log", "a", encoding="utf-8") as file:
+            file.write(message + "\n")
+
+    def _say(self, text: str) -> None:
+        """A line on the error stream, above the bar where there is one."""
+        if self._bar is not None:
+            self._bar.console.print(text, highlight=False, markup=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        self.board.close()
+
+
+def metrics_table(history: list[Record], seed: int) -> str:
+    """The history as CSV text, one row per epoch, numbers in full."""
+    text = io.StringIO()
+    columns = [*history[0], "seed"]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for record in history:
+        writer.writerow({**{name: repr(value) for name, value in record.items()}, "seed": seed})
+    return text.getvalue()
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

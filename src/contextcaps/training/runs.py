@@ -1,0 +1,158 @@
+"""A run: the folder in which everything about one training is kept."""
+
+import contextlib
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import contextcaps
+from contextcaps.data.cache import entry_lock
+from contextcaps.training.checkpoints import Checkpoints
+from contextcaps.training.config import TrainConfig
+
+__all__ = ["Run", "RunError", "versions", "write_atomically"]
+
+_PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "kornia", "safetensors", "timm")
+
+
+class RunError(ValueError):
+    """A folder that cannot be used as a run; the message says why and what to do."""
+
+
+class Run:
+    """The folder of one training run.
+
+        config.yaml   the whole configuration, as it was resolved
+        run.json      seed, versions, commit, data, state
+        metrics.csv   one row per epoch; timing.csv has the seconds
+        curves.png    loss and mAP by epoch
+        tensorboard/  the same, and the loss between epochs
+        checkpoints/  last, previous, best
+        model/        the exported model
+
+    Args:
+        folder: where.
+        config: what it is run with.
+    """
+
+    def __init__(self, folder: Path, config: TrainConfig) -> None:
+        self.folder, self.config = folder, config
+        self.checkpoints = Checkpoints(folder / "checkpoints")
+        self.model_folder = folder / "model"
+        self.facts: dict[str, Any] = {}
+
+    @classmethod
+    def create(cls, config: TrainConfig) -> "Run":
+        """Make a new run's folder, and write its configuration into it."""
+        folder = _new_folder(config) if config.out is None else Path(config.out).expanduser()
+        if folder.exists() and not folder.is_dir():
+            raise RunError(f"{folder}: expected a folder for the run, got a file")
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "config.yaml").exists():
+            raise RunError(
+                f"{folder}: holds a run already; go on with it by `contextcaps train --resume {folder}`, "
+                "or choose another folder with --out"
+            )
+        if any(not path.name.startswith(".") for path in folder.iterdir()):
+            raise RunError(f"{folder}: expected an empty or a new folder for the run; choose another with --out")
+        run = cls(folder, config)
+        with run.locked():
+            if (folder / "config.yaml").exists():
+                raise RunError(f"{folder}: another training has just begun here; choose another folder with --out")
+            write_atomically(folder / "config.yaml", config.to_yaml())
+        return run
+
+    @classmethod
+    def open(cls, folder: Path | str) -> "Run":
+        """An existing run."""
+        folder = Path(folder).expanduser()
+        path = folder / "config.yaml"
+        if not folder.is_dir():
+            raise RunError(f"{folder}: no such folder; expected a run made by `contextcaps train`")
+        if not path.is_file():
+            raise RunError(f"{folder}: not a run: it has no config.yaml; expected a folder made by `contextcaps train`")
+        try:
+            run = cls(folder, TrainConfig.from_yaml(path))
+        except ValueError as error:
+            raise RunError(f"{path}: {error}") from None
+        with contextlib.suppress(OSError, ValueError):
+            run.facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        return run
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run's lock: nobody else trains into it meanwhile."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(entry_lock(self.folder, "run"))
+            except BlockingIOError:
+                raise RunError(
+                    f"{self.folder}: another training is writing into this run; wait for it, or choose another "
+                    "folder with --out"
+                ) from None
+            yield
+
+    def record(self, **facts: Any) -> None:
+        """Add to what run.json says."""
+        self.facts = {"seed": self.config.seed, **self.facts, **facts}
+        write_atomically(self.folder / "run.json", json.dumps(self.facts, indent=2, ensure_ascii=False) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """Of this package, its commit where it is known, of Python, of the platform, and of the packages that matter."""
+    found = {"contextcaps": contextcaps.__version__, "python": platform.python_version()}
+    commit = _commit()
+    if commit is not None:
+        found["commit"] = commit
+    found["platform"] = f"{platform.system()} {platform.machine()}"
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def now() -> str:
+    """The time, to the second."""
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _commit() -> str | None:
+    """The commit of the source tree that this package is run from, with a + if it was changed since; None if none."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+
+        def git(*words: str) -> str:
+            done = subprocess.run(
+                ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True
+            )
+            return done.stdout.strip()
+
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    return None
+
+
+def _new_folder(config: TrainConfig) -> Path:
+    """The first free name under runs/."""
+    kind = config.data.partition(":")[0].partition("?")[0]
+    number = 1
+    while (folder := Path("runs", f"{config.model}-{kind}-{number}")).exists():
+        number += 1
+    return folder

@@ -1,0 +1,271 @@
+"""Training from beginning to end: data, network, loop, and the exported model."""
+
+import contextlib
+import dataclasses
+import errno
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from contextcaps.models import CapsuleNetwork, ModelConfig, model_config
+from contextcaps.models.trained import Trained
+from contextcaps.training.class_weights import class_weights
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.data import Part, open_training_parts
+from contextcaps.training.lightning import Fabric
+from contextcaps.training.loop import NonFiniteLoss, Progress, StoppedRun, TrainingLoop
+from contextcaps.training.module import TaggingModule
+from contextcaps.training.predictions import Precision
+from contextcaps.training.processes import device_name, is_first_process, make_fabric
+from contextcaps.training.recording import Recorder, SilentRecorder
+from contextcaps.training.runs import Run, RunError, now, versions
+from contextcaps.training.validation import Validation
+
+__all__ = ["TrainingResult", "resume", "train"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingResult:
+    """A finished run."""
+
+    folder: Path
+    """The run's."""
+    model: Path
+    """The exported model's folder, in the run's."""
+    history: list[dict[str, float]]
+    """One record per epoch."""
+    best: dict[str, float]
+    """The epoch whose weights were exported."""
+    parameters: int
+    """Weights of the network."""
+
+
+def train(config: TrainConfig | None = None, *, progress: bool = True, **settings: Any) -> TrainingResult:
+    """Train a network in a new run.
+
+        result = contextcaps.train(data="scenes", model="contextcaps", epochs=5)
+        tagger = contextcaps.load(result.folder)
+
+    Args:
+        config: how; by default `TrainConfig` with the settings.
+        progress: show progress on the error stream.
+        settings: fields of `TrainConfig` that replace the configuration's.
+
+    Raises:
+        ValueError: something about the configuration, the data or the folder is wrong.
+        NonFiniteLoss: the loss became infinite or no number.
+        OSError: the disk is full, or cannot be written to.
+        StoppedRun: somebody pressed Ctrl-C; the run was saved.
+    """
+    config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
+    parts = open_training_parts(config)
+    network = _network_config(config, parts[0].classes)
+    run = Run.create(config) if is_first_process() else None
+    return _train(run, config, parts, network, progress)
+
+
+def resume(folder: Path | str, *, progress: bool = True) -> TrainingResult:
+    """Go on with a run that was stopped, killed or failed; a finished one is only exported again.
+
+    Args:
+        folder: the run's.
+        progress: show progress on the error stream.
+
+    Raises:
+        as `train`.
+    """
+    run = Run.open(folder)
+    parts = open_training_parts(run.config)
+    network = _network_config(run.config, parts[0].classes)
+    return _train(run if is_first_process() else None, run.config, parts, network, progress)
+
+
+def _network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig:
+    return model_config(
+        config.model,
+        len(classes),
+        config.image_size,
+        config.backbone,
+        class_names=classes,
+        reconstruction=config.reconstruction > 0,
+        **config.options,
+    )
+
+
+def _train(
+    run: Run | None, config: TrainConfig, parts: tuple[Part, Part], network_config: ModelConfig, progress: bool
+) -> TrainingResult:
+    """Train in every process; the first one has the run, and its lock."""
+    with contextlib.nullcontext() if run is None else run.locked(), _failures_told(run):
+        if run is not None:
+            _check_data(run, parts)
+            for part in parts:
+                part.prepare(config, progress)
+        fabric, precision = make_fabric(config)
+        folder: Any = fabric.broadcast(None if run is None else run.folder)
+        if run is None:
+            run = Run(folder, config)
+            for part in parts:
+                part.prepare(config, progress=False)
+        loop, recorder = _loop(fabric, precision, run, parts, network_config, progress)
+        try:
+            result = loop.run()
+            if fabric.is_global_zero:
+                export(run, network_config, result, np.asarray(loop.monitor.frequencies).tolist())
+                run.record(state="finished", ended=now())
+        except StoppedRun:
+            if fabric.is_global_zero:
+                if loop.progress.history:
+                    export(run, network_config, loop.progress, np.asarray(loop.monitor.frequencies).tolist())
+                run.record(state="stopped", ended=now())
+            raise
+        finally:
+            recorder.close()
+        parameters = sum(parameter.numel() for parameter in loop.network.parameters())
+        assert result.best is not None
+        return TrainingResult(run.folder, run.model_folder, result.history, result.best, parameters)
+
+
+def _loop(
+    fabric: Fabric,
+    precision: Precision,
+    run: Run,
+    parts: tuple[Part, Part],
+    network_config: ModelConfig,
+    progress: bool,
+) -> tuple[TrainingLoop, SilentRecorder]:
+    """The loop, where the last checkpoint left it, and what records it."""
+    config, (training, validating) = run.config, parts
+    share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
+    loader = training.loader(config, shuffle=True, seed=config.seed, drop_last=True, **share)
+    if len(loader) == 0:
+        raise ValueError(
+            f"batch_size: expected at most {len(training) // fabric.world_size}, as there are {len(training)} training "
+            f"images for {fabric.world_size} process(es), got {config.batch_size}"
+        )
+    frequencies = torch.from_numpy(training.frequencies())  # [J]
+    weights = None
+    if config.class_weights != "none":
+        counts = (frequencies * len(training)).round()
+        weights = class_weights(counts, len(training), config.class_weights)
+    torch.manual_seed(config.seed)
+    network = CapsuleNetwork(network_config)
+    total_steps = config.epochs * -(-len(loader) // config.accumulate)
+    module = TaggingModule(network, config, total_steps, weights, fabric.global_rank)
+
+    state = run.checkpoints.load() if fabric.is_global_zero else None
+    state = fabric.broadcast(state)
+    step = 0 if state is None else state["progress"]["step"]
+    recorder: SilentRecorder = SilentRecorder()
+    if fabric.is_global_zero:
+        recorder = Recorder(run, step, len(validating), progress, f"{config.model} on {config.data}")
+    validation = Validation(
+        fabric,
+        validating.loader(config, **share),
+        training.classes,
+        frequencies,
+        module.loss,
+        precision,
+        config.shard,
+        recorder.validating,
+    )
+    loop = TrainingLoop(fabric, module, loader, validation, run, recorder, frequencies)
+    if state is not None:
+        loop.load_state_dict(state)
+    if fabric.is_global_zero:
+        _mend_best(run, loop.progress)
+        run.record(
+            state="running",
+            begun=run.facts.get("begun", now()),
+            model=config.model,
+            parameters=sum(parameter.numel() for parameter in network.parameters()),
+            device=device_name(fabric.device),
+            processes=fabric.world_size,
+            precision=precision,
+            command=run.facts.get("command", sys.argv),
+            versions=versions(),
+        )
+        if progress and step:
+            print(f"going on after step {step} (epoch {loop.progress.epoch + 1})", file=sys.stderr, flush=True)
+    return loop, recorder
+
+
+def _mend_best(run: Run, progress: Progress) -> None:
+    """Where a kill came between saving the last checkpoint and marking it as the best."""
+    best = progress.best
+    if best is None or best is not progress.history[-1] or progress.batch != 0:
+        return
+    checkpoints = run.checkpoints
+    try:
+        steps = checkpoints.read(checkpoints.best)["progress"]["step"]
+    except ValueError:
+        steps = -1
+    if steps != best["step"]:
+        checkpoints.mark_best()
+
+
+def _check_data(run: Run, parts: tuple[Part, Part]) -> None:
+    """The data are those that the run began with."""
+    found = {name: part.source.fingerprint() for name, part in zip(("train", "val"), parts, strict=True)}
+    known = run.facts.get("fingerprints")
+    if known is not None and known != found:
+        raise RunError(
+            f"{run.folder}: the data of {run.config.data} have changed since this run began; "
+            "restore them, or train anew"
+        )
+    images = {"train": len(parts[0]), "val": len(parts[1])}
+    run.record(data=run.config.data, fingerprints=found, images=images, classes=len(parts[0].classes))
+
+
+def export(run: Run, network_config: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
+    """Write the best epoch's network, its thresholds and where it came from into the run's model folder."""
+    state = run.checkpoints.read(run.checkpoints.best)
+    network = CapsuleNetwork(network_config, start=False)
+    weights = state["network"]
+    if state["average"] is not None:
+        weights = {**weights, **state["average"]["means"]}
+    network.load_state_dict(weights)
+    best = progress.best
+    assert best is not None
+    network.save_pretrained(run.model_folder)
+    Trained(
+        thresholds=tuple(progress.thresholds),
+        frequencies=tuple(frequencies),
+        seed=run.config.seed,
+        data=run.config.data,
+        epoch=int(best["epoch"]),
+        metrics={name: value for name, value in best.items() if name.startswith(("val_", "prior_"))},
+        versions=versions(),
+    ).write(run.model_folder, network_config)
+
+
+@contextlib.contextmanager
+def _failures_told(run: Run | None) -> Iterator[None]:
+    """What goes wrong with the disk, in one message that says what is left; checkpoints' warnings in one line."""
+
+    def show(message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:
+        print(f"warning: {message}", file=sys.stderr, flush=True)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = show
+            warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # nothing is changed in place here
+            yield
+    except NonFiniteLoss:
+        if run is not None:
+            run.record(state="failed", ended=now())
+        raise
+    except OSError as error:
+        if run is None or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        last = run.checkpoints.last if run.checkpoints.last.exists() else run.checkpoints.previous
+        kept = f"the last good checkpoint, {last}, is kept" if last.exists() else "no checkpoint had been saved yet"
+        raise OSError(
+            f"{run.folder}: the disk is full; {kept}. Free some space, then go on with: "
+            f"contextcaps train --resume {run.folder}"
+        ) from error

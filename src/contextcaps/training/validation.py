@@ -1,0 +1,106 @@
+"""What is done after each epoch: every validation image is scored once, and the scores are judged."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from contextcaps.data.loading import Loader
+from contextcaps.models import CapsuleNetwork
+from contextcaps.training.lightning import Fabric
+from contextcaps.training.metrics import average_precision, tune_thresholds
+from contextcaps.training.predictions import Precision, Predictions, predict
+
+__all__ = ["Validation", "ValidationResult", "loss_of"]
+
+_ROWS = 256  # of scores whose loss is computed at once: the spread loss compares all pairs of classes
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationResult:
+    """What a validation found; the same in all processes, except `seen`."""
+
+    record: dict[str, float]
+    """Loss, mAP, micro and sample AP, and the constant prior's mAP."""
+    thresholds: list[float]
+    """[J], those with the best F1."""
+    seen: dict[str, Any]
+    """For the monitor; empty in all processes but one."""
+
+
+class Validation:
+    """Scores the validation part.
+
+    Args:
+        fabric: launched.
+        loader: this process's share of the images.
+        classes: [J].
+        frequencies: [J], of the classes in the training part.
+        loss: of scores [B, J] and targets [B, J].
+        precision: of the computation.
+        sharded: whether the network's weights are shared among the processes, which then have to keep in step.
+        tell: called with the number of images done since its last call.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        loader: Loader,
+        classes: tuple[str, ...],
+        frequencies: Tensor,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        precision: Precision,
+        sharded: bool = False,
+        tell: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self.fabric, self.loader, self.classes, self.frequencies = fabric, loader, classes, frequencies
+        self.loss, self.precision, self.sharded, self.tell = loss, precision, sharded, tell
+
+    def __call__(self, network: CapsuleNetwork, look_up: Callable[[], None] = lambda: None) -> ValidationResult:
+        """Validate a network; `look_up` is called between batches."""
+
+        def tell(count: int) -> None:
+            self.tell(count)
+            look_up()
+
+        if self.fabric.world_size > 1 and not self.sharded:
+            for buffer in network.buffers():  # running means of a norm are each process's own
+                torch.distributed.broadcast(buffer, src=0)
+        found = predict(
+            network, self.loader, self.classes, self.fabric.device, self.precision, tell, in_step=self.sharded
+        )
+        result = self._judge(found) if self.fabric.is_global_zero else None
+        seen = {} if result is None else result.seen
+        told: Any = self.fabric.broadcast(None if result is None else dataclasses.replace(result, seen={}))
+        return dataclasses.replace(told, seen=seen)
+
+    def _judge(self, found: Predictions) -> ValidationResult:
+        scores, targets = found.scores, found.targets  # [n, J]
+        mean_average_precision = float(average_precision(scores, targets))
+        prevalence = targets.double().mean(dim=0)  # [J]: the average precision of constant scores
+        prior = float(prevalence[prevalence > 0].mean())
+        record = {
+            "val_loss": loss_of(self.loss, scores, targets),
+            "val_mAP": mean_average_precision,
+            "val_micro_AP": float(average_precision(scores, targets, average="micro")),
+            "val_samples_AP": float(average_precision(scores, targets, average="samples")),
+            "prior_mAP": prior,
+        }
+        seen = {
+            "scores": scores,
+            "targets": targets,
+            "mean_average_precision": mean_average_precision,
+            "prior": prior,
+        }
+        return ValidationResult(record, tune_thresholds(scores, targets).tolist(), seen)
+
+
+def loss_of(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, targets: Tensor) -> float:
+    """The mean loss of scores [n, J]."""
+    total = 0.0
+    for rows, truth in zip(scores.split(_ROWS), targets.split(_ROWS), strict=True):
+        total += float(loss(rows, truth)) * len(rows)
+    return total / len(scores)

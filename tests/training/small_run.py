@@ -1,0 +1,69 @@
+"""A training run small enough for tests: a few seconds, everything switched on that resuming depends on."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from contextcaps.training.config import TrainConfig
+
+FLAGS = {
+    "data": "scenes?count=96&size=32",
+    "model": "contextcaps",
+    "image_size": 32,
+    "backbone": "small",
+    "options": {"types": 2},
+    "epochs": 3,
+    "batch_size": 16,
+    "ema": 0.9,
+    "checkpoint_steps": 1,
+    "log_steps": 2,
+    "accelerator": "cpu",
+}
+"""Six batches an epoch."""
+
+
+def small_config(out: Path, cache: Path, **changes: Any) -> TrainConfig:
+    """The configuration of such a run."""
+    return TrainConfig.from_dict({**FLAGS, "out": str(out), "cache": str(cache), **changes})
+
+
+def small_words(out: Path, cache: Path, **changes: Any) -> list[str]:
+    """The same as words of the command line."""
+    words = ["train"]
+    for name, value in {**FLAGS, "out": out, "cache": cache, **changes}.items():
+        if name == "options":
+            words += ["--set", *(f"{option}={each}" for option, each in value.items())]
+        elif isinstance(value, bool):
+            words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+        else:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return words
+
+
+def finals(run: Path) -> dict[str, Any]:
+    """What a run ended with, except what tells of time: for comparisons bit by bit."""
+    state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    return {
+        "model": (run / "model" / "model.safetensors").read_bytes(),
+        "trained": (run / "model" / "trained.json").read_text(encoding="utf-8"),
+        "metrics": (run / "metrics.csv").read_text(encoding="utf-8"),
+        "state": _bits(state),
+    }
+
+
+def _bits(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (str(value.dtype), tuple(value.shape), value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    if isinstance(value, dict):
+        return {name: _bits(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_bits(each) for each in value]
+    return value
+
+
+def rows(run: Path) -> list[dict[str, str]]:
+    """The rows of a run's metrics.csv."""
+    with open(run / "metrics.csv", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,331 @@
+"""A run that was stopped at any moment and resumed ends as one that was never stopped, bit for bit."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from small_run import finals, rows, small_config, small_words
+
+from contextcaps.training.checkpoints import CheckpointError, Checkpoints
+from contextcaps.training.loop import NonFiniteLoss, StoppedRun, TrainingLoop
+from contextcaps.training.runs import Run, RunError
+from contextcaps.training.trainer import resume, train
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, cache):
+    """A run that nobody stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    train(small_config(folder, cache), progress=False)
+    return finals(folder)
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL in this process: nothing catches it."""
+
+
+def test_the_same_seed_gives_the_same_bits(tmp_path, cache, whole) -> None:
+    train(small_config(tmp_path / "run", cache), progress=False)
+    assert finals(tmp_path / "run") == whole
+
+
+def test_another_seed_gives_others(tmp_path, cache, whole) -> None:
+    train(small_config(tmp_path / "run", cache, seed=1), progress=False)
+    assert finals(tmp_path / "run")["model"] != whole["model"]
+
+
+@pytest.mark.parametrize("step", [1, 5, 6, 7, 12, 17])
+def test_killed_after_a_step(tmp_path, cache, whole, monkeypatch, step) -> None:
+    """Also in the first step, at the end of an epoch, at the beginning of the next."""
+    attend = TrainingLoop._attend
+
+    def attend_and_die(loop, batch) -> None:
+        attend(loop, batch)
+        if loop.progress.step == step:
+            raise Killed
+
+    monkeypatch.setattr(TrainingLoop, "_attend", attend_and_die)
+    with pytest.raises(Killed):
+        train(small_config(tmp_path / "run", cache), progress=False)
+    monkeypatch.undo()
+    resume(tmp_path / "run", progress=False)
+    assert finals(tmp_path / "run") == whole
+
+
+@pytest.mark.parametrize("moment", ["before the file has its name", "between the names", "before it is the best"])
+def test_killed_while_saving(tmp_path, cache, whole, monkeypatch, moment) -> None:
+    """The eighth checkpoint: the end of the second epoch is the twelfth, the first epoch's end the sixth."""
+    replace, count = os.replace, 0
+
+    def replace_or_die(source, target, *rest) -> None:
+        nonlocal count
+        name = os.path.basename(target)
+        if name == "last.ckpt":
+            count += 1
+        if (
+            (moment == "before the file has its name" and name == "previous.ckpt" and count == 8)
+            or (moment == "between the names" and name == "last.ckpt" and count == 8)
+            or (moment == "before it is the best" and name == "best.ckpt" and count >= 6)
+        ):
+            raise Killed
+        replace(source, target, *rest)
+
+    monkeypatch.setattr(os, "replace", replace_or_die)
+    with pytest.raises(Killed):
+        train(small_config(tmp_path / "run", cache), progress=False)
+    monkeypatch.undo()
+    resume(tmp_path / "run", progress=False)
+    assert finals(tmp_path / "run") == whole
+
+
+def test_killed_again_and_again(tmp_path, cache, whole, monkeypatch) -> None:
+    """With a checkpoint at every second step, so that steps are lost and made again."""
+    attend, alive = TrainingLoop._attend, 0
+
+    def attend_and_die(loop, batch) -> None:
+        nonlocal alive
+        attend(loop, batch)
+        alive += 1
+        if alive == 3:
+            raise Killed
+
+    config = small_config(tmp_path / "run", cache, checkpoint_steps=2)
+    monkeypatch.setattr(TrainingLoop, "_attend", attend_and_die)
+    with pytest.raises(Killed):
+        train(config, progress=False)
+    for _ in range(50):
+        alive = 0
+        try:
+            resume(tmp_path / "run", progress=False)
+        except Killed:
+            continue
+        break
+    ended = finals(tmp_path / "run")
+    assert {**ended, "trained": None} == {**whole, "trained": None}
+
+
+@pytest.mark.parametrize("accumulate", [2, 4])
+def test_killed_while_gradients_accumulate(tmp_path, cache, monkeypatch, accumulate) -> None:
+    """Checkpoints lie between steps of the optimiser; four does not divide the six batches."""
+    train(small_config(tmp_path / "whole", cache, accumulate=accumulate, epochs=2), progress=False)
+    train_batch, count = TrainingLoop._train_batch, 0
+
+    def train_and_die(loop, *arguments) -> None:
+        nonlocal count
+        train_batch(loop, *arguments)
+        count += 1
+        if count == 3 + accumulate:
+            raise Killed
+
+    monkeypatch.setattr(TrainingLoop, "_train_batch", train_and_die)
+    with pytest.raises(Killed):
+        train(small_config(tmp_path / "run", cache, accumulate=accumulate, epochs=2), progress=False)
+    monkeypatch.undo()
+    resume(tmp_path / "run", progress=False)
+    assert finals(tmp_path / "run") == finals(tmp_path / "whole")
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+@pytest.mark.parametrize("left", [0.0, 0.5, 0.999])
+def test_a_truncated_checkpoint_is_passed_over_with_a_warning(
+    tmp_path, cache, whole, monkeypatch, capsys, left
+) -> None:
+    attend = TrainingLoop._attend
+
+    def attend_and_die(loop, batch) -> None:
+        attend(loop, batch)
+        if loop.progress.step == 9:
+            raise Killed
+
+    monkeypatch.setattr(TrainingLoop, "_attend", attend_and_die)
+    with pytest.raises(Killed):
+        train(small_config(tmp_path / "run", cache), progress=False)
+    monkeypatch.undo()
+    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    os.truncate(last, int(last.stat().st_size * left))
+    resume(tmp_path / "run", progress=False)
+    told = capsys.readouterr().err
+    assert "last.ckpt" in told
+    assert "going on from previous.ckpt" in told
+    assert finals(tmp_path / "run") == whole
+
+
+def test_no_whole_checkpoint_is_an_error(tmp_path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save({"a": torch.ones(3)})
+    checkpoints.save({"a": torch.zeros(3)})
+    for path in (checkpoints.last, checkpoints.previous):
+        os.truncate(path, 100)
+    with pytest.raises(CheckpointError, match="no whole checkpoint is left"):
+        checkpoints.load()
+
+
+def test_a_changed_byte_is_noticed(tmp_path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save({"a": torch.arange(1000)})
+    content = bytearray(checkpoints.last.read_bytes())
+    place = content.find(torch.arange(500, 502).numpy().tobytes())
+    content[place] ^= 1
+    checkpoints.last.write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoints.read(checkpoints.last)
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, cache, whole, monkeypatch) -> None:
+    import builtins
+
+    opened, count = builtins.open, 0
+
+    class Full:
+        def __init__(self, file) -> None:
+            self.file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error) -> None:
+            self.file.close()
+
+        def write(self, content) -> None:
+            self.file.write(content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def open_full(path, mode="r", *rest, **named):
+        nonlocal count
+        file = opened(path, mode, *rest, **named)
+        if str(path).endswith(".last.ckpt.tmp"):
+            count += 1
+            if count == 9:
+                return Full(file)
+        return file
+
+    monkeypatch.setattr(builtins, "open", open_full)
+    with pytest.raises(OSError, match=r"the disk is full; the last good checkpoint, .*last\.ckpt, is kept.*--resume"):
+        train(small_config(tmp_path / "run", cache), progress=False)
+    monkeypatch.undo()
+    folder = tmp_path / "run" / "checkpoints"
+    assert not list(folder.glob(".*.tmp"))
+    assert Checkpoints(folder).load()["progress"]["step"] == 8
+    resume(tmp_path / "run", progress=False)
+    assert finals(tmp_path / "run") == whole
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, cache, whole, monkeypatch, number) -> None:
+    train_batch, count = TrainingLoop._train_batch, 0
+
+    def train_and_signal(loop, *arguments) -> None:
+        nonlocal count
+        count += 1
+        if count == 9:
+            os.kill(os.getpid(), number)
+        train_batch(loop, *arguments)
+
+    monkeypatch.setattr(TrainingLoop, "_train_batch", train_and_signal)
+    before = signal.getsignal(number)
+    with pytest.raises(StoppedRun, match=rf"step 9 .*contextcaps train --resume {tmp_path}"):
+        train(small_config(tmp_path / "run", cache, checkpoint_steps=0), progress=False)
+    assert signal.getsignal(number) is before
+    monkeypatch.undo()
+    assert Run.open(tmp_path / "run").facts["state"] == "stopped"
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()  # the best so far can be used
+    resume(tmp_path / "run", progress=False)
+    ended = finals(tmp_path / "run")
+    assert {**ended, "trained": None} == {**whole, "trained": None}
+
+
+def test_a_signal_during_the_validation(tmp_path, cache, whole, monkeypatch) -> None:
+    from contextcaps.training.validation import Validation
+
+    call, count = Validation.__call__, 0
+
+    def call_and_signal(validation, network, look_up) -> None:
+        nonlocal count
+        count += 1
+        if count == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return call(validation, network, look_up)
+
+    monkeypatch.setattr(Validation, "__call__", call_and_signal)
+    with pytest.raises(StoppedRun, match="step 12"):
+        train(small_config(tmp_path / "run", cache), progress=False)
+    monkeypatch.undo()
+    assert len(rows(tmp_path / "run")) == 1
+    resume(tmp_path / "run", progress=False)
+    assert finals(tmp_path / "run") == whole
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path, cache, whole) -> None:
+    train(small_config(tmp_path / "run", cache), progress=False)
+    resume(tmp_path / "run", progress=False)
+    assert finals(tmp_path / "run") == whole
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path, cache, monkeypatch) -> None:
+    from contextcaps.training.module import TaggingModule
+
+    step = TaggingModule.training_step
+
+    def spoil(module, batch, index):
+        if batch.epoch == 1 and batch.step == 2:
+            next(module.network.head.votes.parameters()).data[0] = float("nan")
+        return step(module, batch, index)
+
+    monkeypatch.setattr(TaggingModule, "training_step", spoil)
+    with pytest.raises(
+        NonFiniteLoss, match=r"the loss is nan at step 9 \(epoch 2\); the last good checkpoint is .*last"
+    ):
+        train(small_config(tmp_path / "run", cache), progress=False)
+    state = Checkpoints(tmp_path / "run" / "checkpoints").load()
+    assert state["progress"]["step"] == 8
+    assert all(bool(weight.isfinite().all()) for weight in state["network"].values())
+    assert Run.open(tmp_path / "run").facts["state"] == "failed"
+
+
+def test_two_trainings_in_one_folder(tmp_path, cache) -> None:
+    config = small_config(tmp_path / "run", cache, epochs=1)
+    run = Run.create(config)
+    with pytest.raises(RunError, match="holds a run already"):
+        train(config, progress=False)
+    with run.locked(), pytest.raises(RunError, match="another training is writing into this run"):
+        resume(tmp_path / "run", progress=False)
+    resume(tmp_path / "run", progress=False)  # one that was killed before its first checkpoint
+    assert len(rows(tmp_path / "run")) == 1
+
+
+def test_changed_data_are_refused(tmp_path, cache, monkeypatch) -> None:
+    config = small_config(tmp_path / "run", cache, epochs=1)
+    train(config, progress=False)
+    run = Run.open(tmp_path / "run")
+    run.record(fingerprints={"train": "other", "val": "other"})
+    with pytest.raises(RunError, match="have changed since this run began"):
+        resume(tmp_path / "run", progress=False)
+
+
+def test_a_real_kill(tmp_path, cache, whole) -> None:
+    """SIGKILL to the command itself, once some steps are saved."""
+    words = [sys.executable, "-m", "contextcaps.cli"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*words, *small_words(tmp_path / "run", cache), "--quiet"], env=environment, stderr=subprocess.DEVNULL
+    )
+    previous = tmp_path / "run" / "checkpoints" / "previous.ckpt"
+    deadline = time.monotonic() + 240
+    while not previous.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert previous.exists()
+    resume(tmp_path / "run", progress=False)
+    assert finals(tmp_path / "run") == whole
