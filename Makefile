@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: demo test lint format figures clean
 
 demo: .venv/.ready
-	$(BIN)/contextcaps models --all
+	$(BIN)/contextcaps demo
 
 test: .venv/.ready
 	$(BIN)/python -m pytest

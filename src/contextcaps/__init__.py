@@ -6,10 +6,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from contextcaps.data import open_source
     from contextcaps.models import CapsuleNetwork, ModelConfig, create_model, list_models
+    from contextcaps.tagging import load
+    from contextcaps.training.config import TrainConfig
+    from contextcaps.training.evaluation import evaluate
+    from contextcaps.training.trainer import resume, train
 
 __version__ = "0.1.0"
 
-__all__ = ["CapsuleNetwork", "ModelConfig", "create_model", "list_models", "open_source", "__version__"]
+__all__ = [
+    "CapsuleNetwork",
+    "ModelConfig",
+    "TrainConfig",
+    "create_model",
+    "evaluate",
+    "list_models",
+    "load",
+    "open_source",
+    "resume",
+    "train",
+    "__version__",
+]
 
 _HOMES = {
     "CapsuleNetwork": "contextcaps.models",
@@ -17,6 +33,11 @@ _HOMES = {
     "create_model": "contextcaps.models",
     "list_models": "contextcaps.models",
     "open_source": "contextcaps.data",
+    "TrainConfig": "contextcaps.training.config",
+    "train": "contextcaps.training.trainer",
+    "resume": "contextcaps.training.trainer",
+    "evaluate": "contextcaps.training.evaluation",
+    "load": "contextcaps.tagging",
 }
 
 

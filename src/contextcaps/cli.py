@@ -1,5 +1,6 @@
 """The command line: one thin command per capability."""
 
+import contextlib
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ import contextcaps
 if TYPE_CHECKING:  # each command imports what it needs, so that --help does not wait for torch
     from contextcaps.data import Problem, Source
     from contextcaps.models import CapsuleNetwork
+    from contextcaps.training.trainer import TrainingResult
 
 __all__ = ["main"]
 
@@ -245,7 +247,238 @@ def data() -> None:
     """Look at data, prepare it, convert it: data inspect, data prepare, data convert."""
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"models": models, "data": data}
+def train() -> None:
+    """Train a network on a source, in a run's folder that holds everything about it; or go on with a run."""
+
+
+def _train(words: list[str]) -> None:
+    """The command `train`: its flags are the fields of `TrainConfig`, whose defaults a YAML file may change."""
+    from contextcaps.configuration import read_yaml
+    from contextcaps.training.config import TrainConfig
+    from contextcaps.training.trainer import resume as resume_run
+    from contextcaps.training.trainer import train as train_run
+
+    file = _value_of("--config", words)
+    defaults = TrainConfig()
+    if file is not None:
+        if not Path(file).is_file():
+            raise ValueError(f"--config {file}: no such file; expected YAML with fields of the configuration")
+        try:
+            defaults = TrainConfig.from_dict(read_yaml(Path(file)))
+        except ValueError as error:
+            raise ValueError(f"--config {file}: {error}") from None
+
+    def command(
+        run: Annotated[TrainConfig, tyro.conf.arg(name="")] = defaults,
+        config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+        resume: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None,
+        quiet: Flag = False,
+    ) -> None:
+        """Train a network; everything about it is kept in one folder, the run.
+
+        Flags override the YAML file of --config, which overrides the defaults. Ctrl-C stops after the step and saves.
+
+        Args:
+            run: how to train.
+            config: a YAML file with any of the fields below, such as a run's config.yaml.
+            resume: go on with a run that was stopped, killed or failed. Takes everything from it, so no other flag.
+            quiet: no progress, only the summary.
+        """
+        if resume is not None:
+            others = [
+                word for word in words if word.startswith("-") and word.split("=")[0] not in ("--resume", "--quiet")
+            ]
+            if others:
+                raise ValueError(f"--resume takes everything from the run; leave out {' '.join(others)}")
+            result = resume_run(resume, progress=not quiet)
+        else:
+            result = train_run(run, progress=not quiet)
+        from contextcaps.training.processes import is_first_process
+
+        if is_first_process():
+            _summarise(result)
+
+    tyro.cli(command, prog="contextcaps train", args=words)
+
+
+def _value_of(flag: str, words: list[str]) -> str | None:
+    """What follows a flag, before the others are parsed."""
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        if word == flag:
+            return following
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _summarise(result: "TrainingResult") -> None:
+    """The end of a training, in a table and the commands that come next."""
+    console, best = _Console(), result.best
+    table = Table(title=f"Run {result.folder}", title_justify="left", show_header=False)
+    table.add_row("epochs", f"{len(result.history)}, the best is {best['epoch']:.0f}")
+    table.add_row("validation mAP", f"{100 * best['val_mAP']:.2f} (constant prior {100 * best['prior_mAP']:.2f})")
+    table.add_row("micro, sample AP", f"{100 * best['val_micro_AP']:.2f}, {100 * best['val_samples_AP']:.2f}")
+    table.add_row("loss", f"{best['train_loss']:.3f} in training, {best['val_loss']:.3f} in validation")
+    table.add_row("weights", f"{result.parameters:,}")
+    table.add_row("model", str(result.model))
+    table.add_row("curves", str(result.folder / "curves.png"))
+    console.print(table)
+    console.print(f"contextcaps evaluate {result.folder}", highlight=False)
+    console.print(f"contextcaps tag {result.folder} IMAGES...", highlight=False)
+
+
+def tag(
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_MODEL")],
+    images: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES...")] = (),
+    /,
+    form: Annotated[Literal["jsonl", "csv", "parquet"] | None, tyro.conf.arg(name="format")] = None,
+    out: Path | None = None,
+    threshold: float | None = None,
+    top_k: int | None = None,
+    scores: Literal["tags", "all"] = "tags",
+    batch_size: int = 64,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    workers: int | None = None,
+    quiet: Flag = False,
+) -> None:
+    """Tag images with a trained model: one row for each, with its classes and their scores.
+
+    A file that cannot be read has a row that says why, and the exit code is then 1.
+
+    Args:
+        model: a run's folder, a model's folder, or a model's name on the Hugging Face Hub.
+        images: files, folders, patterns in quotes such as 'photos/**/*.jpg', or - for names on standard input.
+        form: jsonl, csv or parquet; by default as the suffix of --out says, or jsonl.
+        out: the file to write, instead of standard output.
+        threshold: the score from which any class counts as present, instead of each class's own.
+        top_k: at most so many tags for each image; with --threshold 0 exactly so many.
+        scores: write the scores of the tags, or of all classes.
+        batch_size: images to compute at once.
+        device: where to compute; auto takes a GPU if there is one.
+        workers: images to decode at once; as many as there are cores by default.
+        quiet: no progress and no closing line.
+    """
+    from contextcaps.data.progress import progress_of
+    from contextcaps.tagging import check_output, count_images, find_images, load, open_output, write_tags
+
+    if not images:
+        raise ValueError("no images: expected files, folders, patterns, or - for names on standard input")
+    form = check_output(out, form)
+    tagger = load(model, device)
+    taggings = tagger.tag_stream(
+        find_images(images), threshold=threshold, top_k=top_k, batch_size=batch_size, workers=workers
+    )
+    shown = not quiet and (out is not None or not sys.stdout.isatty())
+    with (
+        contextlib.closing(taggings),
+        open_output(out, form, tagger.classes, scores == "all") as output,
+        progress_of("tagging", count_images(images) if shown else None, shown) as tell,
+    ):
+        count = write_tags(taggings, output, tell)
+    if not quiet:
+        plural = "s" if count.tagged != 1 else ""
+        print(f"{count.tagged:,} image{plural} tagged, {count.failed:,} could not be read", file=sys.stderr)
+    if count.failed:
+        raise SystemExit(1)
+
+
+def evaluate(
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_MODEL")],
+    /,
+    data: Annotated[str | None, tyro.conf.arg(metavar="SOURCE")] = None,
+    split: SplitName = None,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None,
+    batch_size: int = 64,
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto",
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    devices: int = 1,
+    nodes: int = 1,
+    prepare: bool = True,
+    cache: Path | None = None,
+    on_bad: OnBad = "stop",
+    resamples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
+    seed: int = 0,
+    quiet: Flag = False,
+) -> None:
+    """Measure a trained model: mAP and all other metrics beside the constant prior's, with 95 % intervals.
+
+    Without --data, on the test part of the data that it was trained on (on the validation part where there is none).
+
+    Args:
+        model: a run's folder, a model's folder, or a model's name on the Hugging Face Hub.
+        data: another source; all of it, unless it has a test or validation part of its own.
+        split: the part to measure on: train, val or test of the run's data; one of the source's own splits; or all.
+        out: where JSON, Markdown and plots go; by default into the run, or to ./evaluation for a model's folder.
+        batch_size: images per process to compute at once.
+        precision: of the computation; auto is fp32.
+        accelerator: where to compute; auto takes a GPU if there is one.
+        devices: processes on each machine; every image is counted exactly once.
+        nodes: machines, as for train.
+        prepare: keep a prepared copy of the images in the cache.
+        cache: folder for prepared copies, instead of the user's cache.
+        on_bad: stop at bad data, or skip it and report it.
+        resamples: of the bootstrap; by default 1000, fewer for very much data.
+        seed: of the bootstrap.
+        quiet: no progress, only the tables.
+    """
+    from contextcaps.training.evaluation import evaluate as evaluate_model
+    from contextcaps.training.processes import is_first_process
+    from contextcaps.training.report import evaluation_table
+
+    measured = evaluate_model(
+        model,
+        None if data is None else _checked(data),
+        split=split,
+        out=out,
+        batch_size=batch_size,
+        precision=precision,
+        accelerator=accelerator,
+        devices=devices,
+        nodes=nodes,
+        prepare=prepare,
+        cache=cache,
+        on_bad=on_bad,
+        resamples=resamples,
+        seed=seed,
+        progress=not quiet,
+    )
+    if is_first_process():
+        console = _Console()
+        for table in evaluation_table(measured.evaluation):
+            console.print(table)
+        console.print(f"Written to {measured.folder}: {', '.join(path.name for path in measured.files)}")
+
+
+def demo(
+    *,
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/demo"),
+    seed: int = 0,
+    cache: Path | None = None,
+    quiet: Flag = False,
+) -> None:
+    """Train capsnet and contextcaps on drawn scenes, compare them, and tag six images; some minutes on two cores.
+
+    Stopped or killed, it goes on where it was when it is called again.
+
+    Args:
+        out: where runs, tables and pictures go; what a demo has finished there is used again.
+        seed: of everything that is random in training, and of the choice of the six images.
+        cache: folder for prepared copies, instead of the user's cache.
+        quiet: no progress, only the results.
+    """
+    from contextcaps.experiments import DemoSettings, run_demo, show_demo
+
+    show_demo(run_demo(out, DemoSettings(seed=seed), cache=cache, progress=not quiet), _Console())
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "train": train,
+    "evaluate": evaluate,
+    "tag": tag,
+    "demo": demo,
+    "models": models,
+    "data": data,
+}
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "data": {"inspect": data_inspect, "prepare": data_prepare, "convert": data_convert},
 }
@@ -254,6 +487,10 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; bad input ends in one message on standard error and exit code 2, no traceback."""
+    # Before torch is loaded: threads that spin for long while they wait make two trainings on the same cores eight times
+    # slower each; spinning briefly costs a tenth on a quiet machine (docs/results.md).
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     words = list(sys.argv[1:] if arguments is None else arguments)
     commands, program = COMMANDS, "contextcaps"
     about = f"{contextcaps.__doc__}\n\ncontextcaps --version prints the version."
@@ -264,6 +501,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             if words == ["--version"]:
                 print(f"contextcaps {contextcaps.__version__}")
+                return
+            if words[:1] == ["train"]:
+                _train(words[1:])
                 return
             tyro.extras.subcommand_cli_from_dict(commands, prog=program, description=about, args=words)
         finally:
@@ -277,8 +517,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         print(f"contextcaps: {error}", file=sys.stderr)
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        print("contextcaps: stopped", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"contextcaps: {error if str(error) else 'stopped'}", file=sys.stderr)
         raise SystemExit(130) from None
 
 
