@@ -276,7 +276,8 @@ def _train(words: list[str]) -> None:
     ) -> None:
         """Train a network; everything about it is kept in one folder, the run.
 
-        Flags override the YAML file of --config, which overrides the defaults. Ctrl-C stops after the step and saves.
+        Flags override the YAML file of --config, which overrides the defaults.
+        Ctrl-C stops after the step and saves.
 
         Args:
             run: how to train.
@@ -487,8 +488,8 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; bad input ends in one message on standard error and exit code 2, no traceback."""
-    # Before torch is loaded: threads that spin for long while they wait make two trainings on the same cores eight times
-    # slower each; spinning briefly costs a tenth on a quiet machine (docs/results.md).
+    # Before torch is loaded: threads that spin for long while they wait make two trainings on the same cores eight
+    # times slower each; spinning briefly costs a tenth on a quiet machine (docs/results.md).
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     words = list(sys.argv[1:] if arguments is None else arguments)

@@ -1,0 +1,141 @@
+"""The Lightning module: losses, gradients, schedules; in our loop and in Lightning's Trainer."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from small_run import small_config
+
+from contextcaps.data.loading import Batch
+from contextcaps.models import create_model, list_models
+from contextcaps.training.averaging import WeightAverage
+from contextcaps.training.losses import margin_loss
+from contextcaps.training.module import TaggingModule, parameter_groups
+
+CLASSES = 5
+
+
+def batch(step: int = 0, count: int = 4) -> Batch:
+    generator = torch.Generator().manual_seed(step)
+    images = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    targets = (torch.rand(count, CLASSES, generator=generator) < 0.4).to(torch.uint8)
+    return Batch(images, targets, np.arange(count), tuple(map(str, range(count))), epoch=0, step=step)
+
+
+def module(tmp_path, model: str = "capsnet", steps: int = 10, **changes) -> TaggingModule:
+    torch.manual_seed(0)
+    config = small_config(tmp_path / "run", tmp_path, model=model, **changes)
+    network = create_model(model, CLASSES, 32, "small", types=2, reconstruction=config.reconstruction > 0)
+    return TaggingModule(network, config, steps)
+
+
+@pytest.mark.parametrize("model", list_models())
+def test_every_weight_of_every_model_has_a_gradient(tmp_path, model) -> None:
+    """Otherwise several processes would wait for each other."""
+    made = module(tmp_path, model)
+    made.training_step(batch(), 0)["loss"].backward()
+    assert [name for name, parameter in made.named_parameters() if parameter.grad is None] == []
+
+
+def test_the_loss_is_that_of_the_augmented_batch(tmp_path) -> None:
+    made = module(tmp_path)
+    output = made.training_step(batch(3), 0)
+    again = made.training_step(batch(3), 0)
+    assert torch.equal(output["loss"], again["loss"])  # every draw depends on the batch alone
+    assert torch.allclose(output["loss"], margin_loss(output["scores"], output["targets"]))
+    plain = module(tmp_path, augmentation=False)
+    expected = margin_loss(plain.network(batch(3).images).scores, batch(3).targets)
+    assert torch.allclose(plain.training_step(batch(3), 0)["loss"], expected)
+    assert not torch.allclose(plain.training_step(batch(3), 0)["loss"], output["loss"])
+
+
+def test_reconstruction_adds_the_squared_error(tmp_path) -> None:
+    made = module(tmp_path, augmentation=False, reconstruction=0.25)
+    data = batch()
+    output = made.network(data.images)
+    rebuilt = made.network.reconstruct(output.decisions, data.targets)
+    error = (rebuilt - data.images / 255).square().sum() / len(data)
+    expected = margin_loss(output.scores, data.targets) + 0.25 * error
+    torch.testing.assert_close(made.training_step(data, 0)["loss"], expected)
+
+
+@pytest.mark.parametrize("schedule", ["one-cycle", "cosine", "constant"])
+@pytest.mark.parametrize("steps", [1, 2, 3, 50])
+def test_schedules(tmp_path, schedule, steps) -> None:
+    made = module(tmp_path, steps=steps, schedule=schedule, lr=0.5, warmup=0.2)
+    chosen = made.configure_optimizers()
+    optimizer, scheduler = chosen["optimizer"], chosen["lr_scheduler"]["scheduler"]
+    rates = []
+    for _ in range(steps):
+        rates.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    assert all(0 < rate <= 0.5 + 1e-12 for rate in rates)
+    if steps == 50:
+        assert rates.index(max(rates)) == pytest.approx(10, abs=1)
+        assert max(rates) == pytest.approx(0.5, rel=2e-3)
+        assert rates[0] < 0.1
+        last = {"one-cycle": 0.01, "cosine": 0.01, "constant": 0.5}[schedule]
+        assert rates[-1] <= last
+        assert schedule != "constant" or rates[-1] == 0.5
+
+
+def test_biases_and_norms_do_not_decay(tmp_path) -> None:
+    network = create_model("contextcaps", CLASSES, 32, "small", types=2)
+    decaying, others = parameter_groups(network, 0.3)
+    assert (decaying["weight_decay"], others["weight_decay"]) == (0.3, 0.0)
+    assert len(decaying["params"]) + len(others["params"]) == len(list(network.parameters()))
+    kept = {id(parameter) for parameter in others["params"]}
+    for name, parameter in network.named_parameters():
+        assert (id(parameter) in kept) == (name.endswith("bias") or parameter.ndim < 2), name
+
+
+def test_it_trains_in_lightnings_own_trainer(tmp_path) -> None:
+    from contextcaps.extras import import_extra
+
+    lightning = import_extra("pytorch_lightning", "train", "this test")
+    made = module(tmp_path, augmentation=False)
+    before = made.network.head.votes.weight.detach().clone()
+
+    class Batches:
+        def __iter__(self):
+            return iter([batch(step) for step in range(3)])
+
+        def __len__(self) -> int:
+            return 3
+
+    trainer = lightning.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )
+    trainer.fit(made, Batches())
+    assert trainer.global_step == 3
+    assert not torch.equal(made.network.head.votes.weight, before)
+
+
+def test_average_of_weights() -> None:
+    network = torch.nn.Linear(2, 1, bias=False)
+    network.register_buffer("count", torch.zeros(1, dtype=torch.int64))
+    network.weight.data.fill_(1.0)
+    average = WeightAverage(network, decay=0.5)
+    mean = 1.0
+    for step in range(1, 20):
+        network.weight.data.fill_(float(step))
+        average.update(network)
+        decay = min(0.5, (1 + step) / (10 + step))
+        mean = decay * mean + (1 - decay) * step
+        assert average.means["weight"][0, 0].item() == pytest.approx(mean, rel=1e-6)
+    with average.inside(network):
+        assert network.weight[0, 0].item() == pytest.approx(mean, rel=1e-6)
+    assert network.weight[0, 0].item() == 19
+    other = WeightAverage(network, decay=0.5)
+    other.load_state_dict(average.state_dict())
+    assert other.steps == 19
+    assert torch.equal(other.means["weight"], average.means["weight"])
+    assert math.isclose(average.means["weight"][0, 0].item(), mean, rel_tol=1e-6)

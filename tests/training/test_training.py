@@ -1,0 +1,183 @@
+"""Whole trainings with the options that change what is trained, and the evaluation of what came out."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from small_run import finals, rows, small_config, small_words
+
+import contextcaps
+from contextcaps import cli
+from contextcaps.data import DataError
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.evaluation import evaluate
+from contextcaps.training.runs import Run
+from contextcaps.training.trainer import train
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, cache) -> Path:
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    train(small_config(folder, cache), progress=False)
+    return folder
+
+
+def test_a_run_holds_everything(run) -> None:
+    found = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file() and "tensorboard" not in str(path)}
+    assert found >= {
+        "config.yaml",
+        "run.json",
+        "metrics.csv",
+        "timing.csv",
+        "curves.png",
+        "checkpoints/last.ckpt",
+        "checkpoints/best.ckpt",
+        "model/model.safetensors",
+        "model/config.json",
+        "model/trained.json",
+    }
+    assert list((run / "tensorboard").glob("events*"))
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["state"] == "finished"
+    assert facts["seed"] == 0
+    assert facts["versions"]["torch"] == torch.__version__
+    assert {"contextcaps", "python", "pytorch-lightning", "platform"} <= facts["versions"].keys()
+    assert facts["images"] == {"train": 96, "val": 96}
+    trained = json.loads((run / "model" / "trained.json").read_text())
+    assert trained["seed"] == 0
+    assert trained["preprocessing"]["size"] == [32, 32]
+    assert len(trained["thresholds"]) == len(trained["frequencies"]) == 47
+    assert TrainConfig.from_yaml(run / "config.yaml").seed == 0
+    records = rows(run)
+    assert [row["epoch"] for row in records] == ["1", "2", "3"]
+    assert {row["seed"] for row in records} == {"0"}
+    assert (
+        trained["epoch"] == max(records, key=lambda row: float(row["val_mAP"])).get("epoch", "") or trained["epoch"] > 0
+    )
+    assert torch.load(run / "checkpoints/last.ckpt")["seed"] == 0
+
+
+def test_it_learns(tmp_path, cache) -> None:
+    """Far above the constant prior within seconds, on pictures that it has not seen."""
+    config = small_config(
+        tmp_path / "run", cache, data="scenes?count=256&size=32", epochs=5, checkpoint_steps=0, ema=0.0
+    )
+    result = train(config, progress=False)
+    assert result.best["val_mAP"] > 3 * result.best["prior_mAP"]
+    assert result.history[-1]["train_loss"] < 0.8 * result.history[0]["train_loss"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss": "bce", "class_weights": "sqrt", "schedule": "cosine"},
+        {"loss": "asl", "schedule": "constant", "clip": 0.0},
+        {"loss": "spread", "model": "capsnet", "class_weights": "effective"},
+        {"reconstruction": 0.0005, "precision": "bf16"},
+        {"prepare": False, "accumulate": 2},
+        {"val_data": "scenes?count=40&size=32&split=test", "augmentation": False},
+    ],
+    ids=lambda changes: "-".join(changes),
+)
+def test_options_train(tmp_path, cache, changes) -> None:
+    result = train(small_config(tmp_path / "run", cache, epochs=1, checkpoint_steps=0, **changes), progress=False)
+    (record,) = result.history
+    assert all(map(torch.tensor([*record.values()]).isfinite().tolist().__getitem__, range(len(record))))
+    assert contextcaps.load(result.folder).tag(torch.zeros(3, 32, 32, dtype=torch.uint8))[0].error is None
+
+
+def test_streaming_gives_what_the_prepared_copy_gives(tmp_path, cache) -> None:
+    for name, prepare in (("prepared", True), ("streamed", False)):
+        config = small_config(tmp_path / name, cache, prepare=prepare, epochs=1, checkpoint_steps=0)
+        train(config, progress=False)
+    assert finals(tmp_path / "prepared") == finals(tmp_path / "streamed")
+
+
+def test_early_stop(tmp_path, cache) -> None:
+    """With a learning rate that moves nothing, the first epoch stays the best."""
+    config = small_config(tmp_path / "run", cache, lr=1e-30, ema=0.0, epochs=9, early_stop=2, checkpoint_steps=0)
+    result = train(config, progress=False)
+    assert [record["epoch"] for record in result.history] == [1, 2, 3]
+    assert result.best["epoch"] == 1
+
+
+def test_the_best_epoch_is_exported(tmp_path, cache) -> None:
+    config = small_config(tmp_path / "run", cache, lr=0.3, ema=0.0, epochs=4, schedule="constant", checkpoint_steps=0)
+    result = train(config, progress=False)
+    best = torch.load(tmp_path / "run/checkpoints/best.ckpt")
+    assert best["progress"]["step"] == result.best["step"]
+    network = contextcaps.CapsuleNetwork.from_pretrained(result.model)
+    for name, weight in network.state_dict().items():
+        assert torch.equal(weight, best["network"][name]), name
+    measured = evaluate(result.folder, split="val", out=tmp_path / "e", cache=cache, resamples=10, progress=False)
+    assert measured.evaluation.metrics["mAP"].model.value == pytest.approx(result.best["val_mAP"], abs=1e-9)
+
+
+def test_too_large_a_batch(tmp_path, cache) -> None:
+    with pytest.raises(
+        ValueError, match=r"batch_size: expected at most 96, as there are 96 training images .* got 500"
+    ):
+        train(small_config(tmp_path / "run", cache, batch_size=500), progress=False)
+
+
+def test_a_warning_is_told_and_kept(tmp_path, cache, capsys) -> None:
+    config = small_config(
+        tmp_path / "run", cache, model="capsnet-rw-crf-literal", ema=0.0, epochs=4, checkpoint_steps=0
+    )
+    train(config, progress=True)
+    told = capsys.readouterr().err
+    assert "warning: " in told
+    assert "mean-field-crf.md" in told
+    assert (tmp_path / "run" / "warnings.log").read_text().strip()
+
+
+def test_evaluate_on_other_data_and_parts(tmp_path, run, cache) -> None:
+    common = {"cache": cache, "resamples": 10, "progress": False}
+    test = evaluate(run, out=tmp_path / "test", **common)
+    assert json.loads((tmp_path / "test" / "evaluation.json").read_text())["facts"]["part"] == "test"
+    whole = evaluate(run, "scenes?count=30&size=32&split=train", out=tmp_path / "whole", **common)
+    assert len(whole.predictions) == 30
+    alone = evaluate(run / "model", "scenes?count=96&size=32", split="test", out=tmp_path / "alone", **common)
+    assert torch.equal(alone.predictions.scores, test.predictions.scores)
+    with pytest.raises(DataError, match="split: expected one of train, val, test"):
+        evaluate(run, split="holdout", **common)
+
+
+def test_evaluate_refuses_other_classes(tmp_path, run, cache) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+    (tmp_path / "table.csv").write_text("image,labels\na.png,whale\n")
+    with pytest.raises(DataError, match=r"expected the model's 47 classes; the data lack 47.*does not know 1: whale"):
+        evaluate(run, f"table:{tmp_path / 'table.csv'}", cache=cache, progress=False)
+
+
+def test_the_commands_in_turn(tmp_path, cache, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = small_words(tmp_path / "unused", cache, epochs=1, checkpoint_steps=0)
+    del words[words.index("--out") : words.index("--out") + 2]
+    cli.main(words)
+    shown = capsys.readouterr()
+    assert "runs/contextcaps-scenes-1" in shown.out
+    assert "validation mAP" in shown.out
+    assert "epoch 1/1: loss" in shown.err
+    cli.main(["evaluate", "runs/contextcaps-scenes-1", "--cache", str(cache), "--resamples", "10", "--quiet"])
+    assert "mAP (macro)" in capsys.readouterr().out
+    assert (tmp_path / "runs/contextcaps-scenes-1/evaluation/evaluation.md").exists()
+    picture = contextcaps.open_source("scenes?count=1&size=32", split="test").sample(0)
+    from PIL import Image
+
+    Image.fromarray(picture.image).save("picture.png")
+    cli.main(["tag", "runs/contextcaps-scenes-1", "picture.png", "--top-k", "3", "--threshold", "0"])
+    row = json.loads(capsys.readouterr().out)
+    assert len(row["tags"]) == 3
+    cli.main(words)  # another run, beside the first
+    assert Run.open("runs/contextcaps-scenes-2").facts["state"] == "finished"
+    assert sorted(os.listdir("runs")) == ["contextcaps-scenes-1", "contextcaps-scenes-2"]
