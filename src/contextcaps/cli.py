@@ -277,6 +277,7 @@ def _train(words: list[str]) -> None:
         """Train a network; everything about it is kept in one folder, the run.
 
         Flags override the YAML file of --config, which overrides the defaults.
+
         Ctrl-C stops after the step and saves.
 
         Args:
