@@ -248,7 +248,7 @@ def data() -> None:
 
 
 def train() -> None:
-    """Train a network on a source, in a run's folder that holds everything about it; or go on with a run."""
+    """Train a network on a source, or go on with a run that was stopped."""
 
 
 def _train(words: list[str]) -> None:
@@ -343,9 +343,9 @@ def tag(
     workers: int | None = None,
     quiet: Flag = False,
 ) -> None:
-    """Tag images with a trained model: one row for each, with its classes and their scores.
+    """Tag images with a trained model: a row for each, with classes and scores.
 
-    A file that cannot be read has a row that says why, and the exit code is then 1.
+    A file that cannot be read has a row that says why; the exit code is then 1.
 
     Args:
         model: a run's folder, a model's folder, or a model's name on the Hugging Face Hub.
@@ -402,9 +402,9 @@ def evaluate(
     seed: int = 0,
     quiet: Flag = False,
 ) -> None:
-    """Measure a trained model: mAP and all other metrics beside the constant prior's, with 95 % intervals.
+    """Measure a trained model: all metrics, beside those of the constant prior.
 
-    Without --data, on the test part of the data that it was trained on (on the validation part where there is none).
+    Without --data, on the test part of what it was trained on, or validation.
 
     Args:
         model: a run's folder, a model's folder, or a model's name on the Hugging Face Hub.
@@ -458,9 +458,9 @@ def demo(
     cache: Path | None = None,
     quiet: Flag = False,
 ) -> None:
-    """Train capsnet and contextcaps on drawn scenes, compare them, and tag six images; some minutes on two cores.
+    """Train capsnet and contextcaps on drawn scenes, compare them, tag six images.
 
-    Stopped or killed, it goes on where it was when it is called again.
+    Takes minutes on two cores. Stopped or killed, it goes on when called again.
 
     Args:
         out: where runs, tables and pictures go; what a demo has finished there is used again.
