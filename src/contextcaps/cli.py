@@ -1,13 +1,16 @@
 """The command line: one thin command per capability."""
 
 import contextlib
+import dataclasses
+import functools
+import io
 import os
 import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -251,9 +254,8 @@ def train() -> None:
     """Train a network on a source, or go on with a run that was stopped."""
 
 
-def _train(words: list[str]) -> None:
+def _train_command(words: list[str]) -> Callable[..., None]:
     """The command `train`: its flags are the fields of `TrainConfig`, whose defaults a YAML file may change."""
-    from contextcaps.configuration import read_yaml
     from contextcaps.training.config import TrainConfig
     from contextcaps.training.trainer import resume as resume_run
     from contextcaps.training.trainer import train as train_run
@@ -264,9 +266,9 @@ def _train(words: list[str]) -> None:
         if not Path(file).is_file():
             raise ValueError(f"--config {file}: no such file; expected YAML with fields of the configuration")
         try:
-            defaults = TrainConfig.from_dict(read_yaml(Path(file)))
+            defaults = TrainConfig.from_yaml(Path(file))
         except ValueError as error:
-            raise ValueError(f"--config {file}: {error}") from None
+            raise ValueError(f"--config {error}") from None
 
     def command(
         run: Annotated[TrainConfig, tyro.conf.arg(name="")] = defaults,
@@ -287,20 +289,20 @@ def _train(words: list[str]) -> None:
             quiet: no progress, only the summary.
         """
         if resume is not None:
-            others = [
-                word for word in words if word.startswith("-") and word.split("=")[0] not in ("--resume", "--quiet")
-            ]
+            flags = [word.partition("=")[0] for word in words if word.startswith("-")]
+            others = [flag for flag in flags if flag not in ("--resume", "--quiet")]
             if others:
                 raise ValueError(f"--resume takes everything from the run; leave out {' '.join(others)}")
             result = resume_run(resume, progress=not quiet)
         else:
-            result = train_run(run, progress=not quiet)
-        from contextcaps.training.processes import is_first_process
-
-        if is_first_process():
+            for source in filter(None, (run.data, run.val_data)):
+                _checked(source)
+            options = {**defaults.options, **run.options}  # --set adds to the file's
+            result = train_run(dataclasses.replace(run, options=options), progress=not quiet)
+        if _is_first_process():
             _summarise(result)
 
-    tyro.cli(command, prog="contextcaps train", args=words)
+    return command
 
 
 def _value_of(flag: str, words: list[str]) -> str | None:
@@ -395,9 +397,9 @@ def evaluate(
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
     devices: int = 1,
     nodes: int = 1,
-    prepare: bool = True,
+    no_prepare: Flag = False,
     cache: Path | None = None,
-    on_bad: OnBad = "stop",
+    on_bad: Annotated[OnBad | None, tyro.conf.arg(metavar="{stop,skip}")] = None,
     resamples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
     seed: int = 0,
     quiet: Flag = False,
@@ -416,15 +418,14 @@ def evaluate(
         accelerator: where to compute; auto takes a GPU if there is one.
         devices: processes on each machine; every image is counted exactly once.
         nodes: machines, as for train.
-        prepare: keep a prepared copy of the images in the cache.
-        cache: folder for prepared copies, instead of the user's cache.
-        on_bad: stop at bad data, or skip it and report it.
+        no_prepare: decode the images as they are needed, without a prepared copy.
+        cache: folder for prepared copies, instead of the run's or the user's cache.
+        on_bad: stop at bad data, or skip it and report it; by default as in training.
         resamples: of the bootstrap; by default 1000, fewer for very much data.
         seed: of the bootstrap.
         quiet: no progress, only the tables.
     """
     from contextcaps.training.evaluation import evaluate as evaluate_model
-    from contextcaps.training.processes import is_first_process
     from contextcaps.training.report import evaluation_table
 
     measured = evaluate_model(
@@ -437,14 +438,14 @@ def evaluate(
         accelerator=accelerator,
         devices=devices,
         nodes=nodes,
-        prepare=prepare,
+        prepare=False if no_prepare else None,
         cache=cache,
         on_bad=on_bad,
         resamples=resamples,
         seed=seed,
         progress=not quiet,
     )
-    if is_first_process():
+    if _is_first_process():
         console = _Console()
         for table in evaluation_table(measured.evaluation):
             console.print(table)
@@ -494,34 +495,84 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands, program = COMMANDS, "contextcaps"
-    about = f"{contextcaps.__doc__}\n\ncontextcaps --version prints the version."
-    if words and words[0] in GROUPS:
-        program, about = f"contextcaps {words[0]}", COMMANDS[words[0]].__doc__ or ""
-        commands = GROUPS[words.pop(0)]
     try:
         try:
             if words == ["--version"]:
                 print(f"contextcaps {contextcaps.__version__}")
                 return
-            if words[:1] == ["train"]:
-                _train(words[1:])
-                return
-            tyro.extras.subcommand_cli_from_dict(commands, prog=program, description=about, args=words)
+            _parse(words)()
         finally:
             sys.stdout.flush()  # here, so that a closed pipe is met below rather than at the interpreter's end
     except (ValueError, ImportError) as error:
-        print(f"contextcaps: {error}", file=sys.stderr)
+        _complain(str(error))
         raise SystemExit(2) from None
     except BrokenPipeError:  # whoever read the output has seen enough, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
         raise SystemExit(141) from None
     except OSError as error:
-        print(f"contextcaps: {error}", file=sys.stderr)
+        _complain(str(error))
         raise SystemExit(1) from None
     except KeyboardInterrupt as error:
-        print(f"contextcaps: {error if str(error) else 'stopped'}", file=sys.stderr)
+        if _is_first_process():
+            _complain(str(error) or "stopped")
         raise SystemExit(130) from None
+
+
+def _parse(words: list[str]) -> Callable[[], None]:
+    """What the words ask for, to be called. Wrong ones end in one line and exit code 2; --help in its page."""
+    commands, program = COMMANDS, "contextcaps"
+    about = f"{contextcaps.__doc__}\n\ncontextcaps --version prints the version."
+    if words and words[0] in GROUPS:
+        program, about = f"contextcaps {words[0]}", COMMANDS[words[0]].__doc__ or ""
+        commands = GROUPS[words.pop(0)]
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            if words[:1] == ["train"]:
+                program = "contextcaps train"
+                return tyro.cli(_deferred(_train_command(words[1:])), prog=program, args=words[1:])
+            deferred = {name: _deferred(command) for name, command in commands.items()}
+            return tyro.extras.subcommand_cli_from_dict(deferred, prog=program, description=about, args=words)
+    except SystemExit as end:
+        if end.code:
+            _complain(_in_one_line(complaint.getvalue()))
+        raise
+
+
+def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
+    """A command with the same flags that, called, gives what is to be done instead of doing it."""
+
+    @functools.wraps(command)
+    def defer(*arguments: Any, **flags: Any) -> Callable[[], None]:
+        return functools.partial(command, *arguments, **flags)
+
+    return defer
+
+
+def _in_one_line(box: str) -> str:
+    """What tyro complains of, in a box of several lines and sections, without the help that it repeats."""
+    rows = [line[1:-1] for line in box.splitlines() if line.startswith(("│", "|"))]  # | where a terminal has no other
+    said = []
+    for section in re.split("[─-]{20,}", "\n".join(rows)):
+        lines = [line for line in section.splitlines() if line.strip("─- ")]
+        plain = [line.strip() for line in lines if not line.startswith(" " * 6)]  # further in stands a flag's help
+        text = " ".join(plain)
+        if text.startswith("For full helptext"):
+            said.append(re.sub(r"^.*?(run|see):? ", "see ", text))
+        elif text and not text.startswith("Argument helptext"):
+            said.append(text.rstrip("."))
+    return "; ".join(said) or " ".join(box.split())
+
+
+def _complain(message: str) -> None:
+    """One message on the error stream; with several processes it says whose."""
+    who = "" if _is_first_process() else f" (process {os.environ.get('RANK', os.environ.get('LOCAL_RANK'))})"
+    print(f"contextcaps{who}: {message}", file=sys.stderr)
+
+
+def _is_first_process() -> bool:
+    """As `contextcaps.training.processes.is_first_process`, without waiting for torch."""
+    return os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import math
+import re
 import types
 import typing
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
 
-__all__ = ["Configuration", "read_yaml"]
+__all__ = ["Configuration", "dump_yaml", "parse_yaml", "read_yaml"]
 
 Own = TypeVar("Own", bound="Configuration")
 
@@ -28,7 +29,10 @@ class Configuration:
 
     @classmethod
     def from_dict(cls: type[Own], values: dict[str, Any]) -> Own:
-        """The configuration from plain values; an unknown field is refused, with the nearest known one named."""
+        """The configuration from plain values; an unknown field is refused, with the nearest known one named.
+
+        A field that is a configuration of its own is made from its plain values in the same way.
+        """
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in values:
             if name not in fields:
@@ -38,20 +42,34 @@ class Configuration:
         for name, field in fields.items():
             if name not in values and field.default is field.default_factory is dataclasses.MISSING:
                 raise ValueError(f"{name}: expected {_spell(typing.get_type_hints(cls)[name])}, got none")
-        kinds = typing.get_type_hints(cls)
-        return cls(**{name: _section(kinds[name], name, value) for name, value in values.items()})
+        settled = dict(values)
+        for name, kind in typing.get_type_hints(cls).items():
+            if isinstance(kind, type) and issubclass(kind, Configuration) and isinstance(values.get(name), dict):
+                try:
+                    settled[name] = kind.from_dict(values[name])
+                except ValueError as error:
+                    raise ValueError(f"{name}.{error}") from None
+        return cls(**settled)
 
     def to_yaml(self, path: str | Path | None = None) -> str:
         """The configuration as YAML text; written to `path` if one is given."""
-        text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        text = dump_yaml(self.to_dict())
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
 
     @classmethod
     def from_yaml(cls: type[Own], source: str | Path) -> Own:
-        """The configuration from a YAML file (a `Path`, or a string that names one) or from YAML text."""
-        return cls.from_dict(read_yaml(source))
+        """The configuration from a YAML file (a `Path`, or a string that names one) or from YAML text.
+
+        Raises:
+            ValueError: it is no YAML, or a value is not as it should be; the message begins with the file.
+        """
+        values = read_yaml(source)
+        try:
+            return cls.from_dict(values)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}" if _is_file(source) else str(error)) from None
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -70,18 +88,58 @@ class Configuration:
                 raise ValueError(f"{name}: expected {_spell(kind)}, got {value!r}")
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as a number, as everybody writes it; YAML 1.1 wants a point before the e, and takes it for text."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what `_Loader` reads: the text "1e-3" in quotes."""
+
+
+for _each in (_Loader, _Dumper):
+    _each.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+$"), list("-+0123456789")
+    )
+
+
+def dump_yaml(value: Any, **options: Any) -> str:
+    """Plain values as YAML text; `options` are those of `yaml.dump`."""
+    return yaml.dump(value, Dumper=_Dumper, **{"sort_keys": False, "allow_unicode": True, **options})
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of YAML text.
+
+    Raises:
+        ValueError: it is no YAML; the message, of one line, says where and why.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f"line {mark.line + 1}: "
+        why = getattr(error, "problem", None) or getattr(error, "reason", None) or "not to be read"
+        raise ValueError(f"no valid YAML ({where}{' '.join(str(why).split())})") from None
+    except (ValueError, RecursionError) as error:  # such as a date that there is not
+        raise ValueError(f"no valid YAML ({error})") from None
+
+
 def read_yaml(source: str | Path) -> dict[str, Any]:
     """Fields and values of a YAML file (a `Path`, or a string that names one) or of YAML text."""
-    is_file = isinstance(source, Path) or not ("\n" in source or ": " in source)
-    text = Path(source).read_text(encoding="utf-8") if is_file else str(source)
-    name = source if is_file else "YAML text"
+    name = source if _is_file(source) else "YAML text"
     try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{name}: no valid YAML: {error}") from None
+        values = parse_yaml(Path(source).read_text(encoding="utf-8") if _is_file(source) else str(source))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: not UTF-8 text (byte {error.start}); expected YAML") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{name}: expected fields and values, got {values!r}")
     return values
+
+
+def _is_file(source: str | Path) -> bool:
+    return isinstance(source, Path) or not ("\n" in source or ": " in source)
 
 
 def _plain(value: Any) -> Any:
@@ -90,19 +148,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return str(value) if isinstance(value, Path) else value
-
-
-def _section(kind: Any, name: str, value: Any) -> Any:
-    """A field's value, where the field is a configuration of its own."""
-    if not dataclasses.is_dataclass(kind) or not isinstance(value, dict):
-        return value
-    known = [field.name for field in dataclasses.fields(kind)]
-    for inner in value:
-        if inner not in known:
-            near = difflib.get_close_matches(str(inner), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise ValueError(f"{name}.{inner}: no such field; {hint}")
-    return kind(**{inner: tuple(item) if isinstance(item, list) else item for inner, item in value.items()})  # type: ignore[operator]
 
 
 def _is_union(kind: Any) -> bool:

@@ -26,9 +26,13 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        install = f"pip install 'contextcaps[{extra}]'"
         if error.name is not None and error.name.partition(".")[0] == module.partition(".")[0]:
-            raise ImportError(f"{purpose}: needs the extra {extra!r}: pip install 'contextcaps[{extra}]'") from error
-        raise ImportError(f"{purpose}: {module} could not be imported: {error}") from error
+            raise ImportError(f"{purpose}: needs the extra {extra!r}: {install}") from error
+        # Such as torch.utils.tensorboard, which is there without the package that it is made for.
+        raise ImportError(
+            f"{purpose}: {module}, of the extra {extra!r}, could not be imported: {error}; try {install}"
+        ) from error
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from contextcaps.experiments.comparison import read_history
 from contextcaps.experiments.comparison_table import comparison_markdown, comparison_table
 from contextcaps.training.evaluation import Measured
 from contextcaps.training.metrics.bootstrap import draw_weights
-from contextcaps.training.report.evaluation import Estimate
+from contextcaps.training.report.evaluation import Estimate, Metric
 from contextcaps.training.runs import RunError
 
 
@@ -84,6 +84,25 @@ def test_no_difference(tmp_path, measured) -> None:
     (difference,) = compared({"plain": measured["plain"], "again": again}).differences
     assert difference.mAP == Estimate(0.0, 0.0, 0.0)
     assert difference.sentence().startswith("No difference is shown")
+
+
+def test_an_undefined_difference_is_called_so(measured) -> None:
+    """Neither a difference nor none; and JSON has no NaN."""
+    nothing = Estimate(math.nan, math.nan, math.nan)
+    comparison = compared(measured)
+    (difference,) = comparison.differences
+    undefined = dataclasses.replace(difference, mAP=nothing)
+    assert undefined.sentence() == "The difference of mAP between better and plain is undefined on these images."
+    runs = []
+    for run in comparison.runs:
+        metrics = {**run.evaluation.metrics, "mAP": Metric(nothing, nothing)}
+        evaluation = dataclasses.replace(run.evaluation, metrics=metrics)
+        runs.append(dataclasses.replace(run, evaluation=evaluation, history=({"epoch": 1.0, "val_mAP": math.nan},)))
+    document = dataclasses.replace(comparison, runs=tuple(runs), differences=(undefined,)).to_dict()
+    json.dumps(document, allow_nan=False)
+    assert document["differences"][0]["mAP"] == {"value": None, "low": None, "high": None}
+    assert document["runs"][0]["history"] == [{"epoch": 1.0, "val_mAP": None}]
+    assert "plain –, better –" in document["findings"][0]
 
 
 def test_findings_say_how_far_they_go(measured) -> None:

@@ -112,9 +112,9 @@ def test_a_killed_one_goes_on(tmp_path, cache, whole, monkeypatch, step) -> None
     """In the first run before any checkpoint, in its second epoch, and in the second run."""
     attend, steps = TrainingLoop._attend, 0
 
-    def attend_and_die(loop, batch) -> None:
+    def attend_and_die(loop) -> None:
         nonlocal steps
-        attend(loop, batch)
+        attend(loop)
         steps += 1
         if steps == step:
             raise Killed
@@ -129,10 +129,10 @@ def test_a_killed_one_goes_on(tmp_path, cache, whole, monkeypatch, step) -> None
 def test_ctrl_c_says_how_to_go_on(tmp_path, cache, whole, monkeypatch) -> None:
     attend = TrainingLoop._attend
 
-    def attend_and_ask(loop, batch) -> None:
+    def attend_and_ask(loop) -> None:
         if loop.progress.step == 2:
             signal.raise_signal(signal.SIGINT)
-        attend(loop, batch)
+        attend(loop)
 
     monkeypatch.setattr(TrainingLoop, "_attend", attend_and_ask)
     folder = tmp_path / "a demo"
@@ -164,7 +164,9 @@ def test_the_commands_do_the_same(whole) -> None:
 
 
 def test_words_of_a_configuration() -> None:
-    config = TrainConfig(augmentation=False, deterministic=True, options={"types": 8, "routing": "em"}, model="capsnet")
+    config = TrainConfig(
+        augmentation=False, deterministic=True, options={"types": 8, "routing": "em", "crf_rank": None}, model="capsnet"
+    )
     assert tyro.cli(TrainConfig, args=train_words(config)) == config
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from contextcaps.training.metrics import (
     average_precision,
     bootstrap,
+    bootstrap_mean_average_precision,
     count_calibration,
     count_decisions,
     count_top_k,
@@ -51,6 +52,13 @@ def test_weights_repeat_images(data, chunk_bytes) -> None:
         assert {name: float(values[column]) for name, values in found.items()} == pytest.approx(
             expected, abs=1e-9, nan_ok=True
         )
+
+
+def test_mean_average_precision_alone_is_the_same() -> None:
+    generator = torch.Generator().manual_seed(1)
+    scores, targets = torch.rand(40, 5, generator=generator), torch.rand(40, 5, generator=generator) < 0.3
+    whole = bootstrap(scores, targets, LIMITS, resamples=20, seed=9).samples["mAP"]
+    assert torch.equal(bootstrap_mean_average_precision(scores, targets, resamples=20, seed=9), whole)
 
 
 def test_every_resample_has_as_many_images_and_comes_from_the_seed() -> None:

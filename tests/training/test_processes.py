@@ -110,7 +110,9 @@ def test_two_processes_train_as_one_with_twice_the_batch(tmp_path, cache) -> Non
 
 def test_sharing_the_weights_changes_nothing_and_torchrun_works(tmp_path, cache) -> None:
     settings: dict[str, Any] = {"epochs": 1, "devices": 2, "checkpoint_steps": 4}
-    run_command(*small_words(tmp_path / "whole", cache, **settings), "--quiet", torchrun=True)
+    alone = {**settings, "devices": 1}  # torchrun says how many there are
+    run_command(*small_words(tmp_path / "whole", cache, **alone), "--quiet", torchrun=True)
+    assert json.loads((tmp_path / "whole" / "run.json").read_text())["processes"] == 2
     run_command(*small_words(tmp_path / "shared", cache, shard=True, **settings), "--quiet")
     whole, shared = finals(tmp_path / "whole"), finals(tmp_path / "shared")
     one, two = (torch.load(tmp_path / name / "checkpoints/last.ckpt")["network"] for name in ("whole", "shared"))

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from contextcaps.training.metrics import average_precision, count_decisions, prior_scores, tune_thresholds
 from contextcaps.training.predictions import Predictions
-from contextcaps.training.report import Evaluation, evaluate_predictions, evaluation_table, write_report, writing
+from contextcaps.training.report import Evaluation, evaluate_predictions, evaluation_table, write_report
 
 FACTS = {"data": "scenes", "split": "test", "seed": 4711, "date": "2026-11-16", "hardware": "2 | cores"}
 FILES = ["classes.png", "evaluation.json", "evaluation.md", "precision-recall.png", "reliability.png"]
@@ -103,6 +103,8 @@ def test_the_files_say_the_same(evaluation, tmp_path) -> None:
     assert f"{100 * value:.1f} [" in page
     for text in ("# A title", "4711", "2 \\| cores", "30 resamples, seed", "1 of\n6 classes", "constant prior"):
         assert " ".join(text.split()) in " ".join(page.split())
+    assert "says every class that it has seen" in " ".join(page.split())
+    assert "in the training data, as far as the model says it, or else in these" in " ".join(page.split())
     order = [
         page.index(f"class {index} \\|") for index in np.argsort([-c.average_precision for c in evaluation.classes])
     ]
@@ -144,7 +146,7 @@ def test_a_file_is_whole_or_as_it_was(evaluation, tmp_path, monkeypatch) -> None
     def fails(source, target):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writing.os, "replace", fails)
+    monkeypatch.setattr(os, "replace", fails)
     with pytest.raises(OSError, match="No space left"):
         write_report(evaluation, tmp_path, "second", FACTS)
     assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == before

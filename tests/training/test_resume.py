@@ -50,8 +50,8 @@ def test_killed_after_a_step(tmp_path, cache, whole, monkeypatch, step) -> None:
     """Also in the first step, at the end of an epoch, at the beginning of the next."""
     attend = TrainingLoop._attend
 
-    def attend_and_die(loop, batch) -> None:
-        attend(loop, batch)
+    def attend_and_die(loop) -> None:
+        attend(loop)
         if loop.progress.step == step:
             raise Killed
 
@@ -93,9 +93,9 @@ def test_killed_again_and_again(tmp_path, cache, whole, monkeypatch) -> None:
     """With a checkpoint at every second step, so that steps are lost and made again."""
     attend, alive = TrainingLoop._attend, 0
 
-    def attend_and_die(loop, batch) -> None:
+    def attend_and_die(loop) -> None:
         nonlocal alive
-        attend(loop, batch)
+        attend(loop)
         alive += 1
         if alive == 3:
             raise Killed
@@ -143,8 +143,8 @@ def test_a_truncated_checkpoint_is_passed_over_with_a_warning(
 ) -> None:
     attend = TrainingLoop._attend
 
-    def attend_and_die(loop, batch) -> None:
-        attend(loop, batch)
+    def attend_and_die(loop) -> None:
+        attend(loop)
         if loop.progress.step == 9:
             raise Killed
 
@@ -159,6 +159,110 @@ def test_a_truncated_checkpoint_is_passed_over_with_a_warning(
     assert "last.ckpt" in told
     assert "going on from previous.ckpt" in told
     assert finals(tmp_path / "run") == whole
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_a_truncated_last_and_best_then_a_stop(tmp_path, cache, whole, monkeypatch, capsys) -> None:
+    """The best one shares the last one's file after each epoch that is the best."""
+    folder = tmp_path / "run"
+    _die_after_step(monkeypatch, 12, folder, cache, after="_save")
+    last = folder / "checkpoints" / "last.ckpt"
+    os.truncate(last, last.stat().st_size // 2)
+    train_batch, count = TrainingLoop._train_batch, 0
+
+    def train_and_signal(loop, *arguments) -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        train_batch(loop, *arguments)
+
+    monkeypatch.setattr(TrainingLoop, "_train_batch", train_and_signal)
+    with pytest.raises(StoppedRun, match="--resume"):
+        resume(folder, progress=False)
+    monkeypatch.undo()
+    checkpoints = Checkpoints(folder / "checkpoints")
+    assert checkpoints.read(checkpoints.last)
+    assert checkpoints.read(checkpoints.previous)
+    resume(folder, progress=False)
+    assert finals(folder) == whole
+
+
+def _die_after_step(monkeypatch, step: int, folder: Path, cache: Path, after: str) -> None:
+    """A run that is killed once a method of the loop has been called at a step."""
+    method = getattr(TrainingLoop, after)
+
+    def call_and_die(loop, *arguments, **named):
+        result = method(loop, *arguments, **named)
+        if loop.progress.step == step and (after != "_save" or loop.progress.batch == 0):
+            raise Killed
+        return result
+
+    monkeypatch.setattr(TrainingLoop, after, call_and_die)
+    with pytest.raises(Killed):
+        train(small_config(folder, cache), progress=False)
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("step", [12, 18])
+def test_killed_right_after_the_end_of_an_epoch_was_saved(tmp_path, cache, whole, monkeypatch, step) -> None:
+    """18 is the last one: nothing is left but the export."""
+    _die_after_step(monkeypatch, step, tmp_path / "run", cache, after="_save")
+    resume(tmp_path / "run", progress=False)
+    assert finals(tmp_path / "run") == whole
+
+
+def test_killed_before_the_end_of_the_last_epoch_was_saved(tmp_path, cache, whole, monkeypatch) -> None:
+    """Its metrics were written already, and are written again."""
+    save = TrainingLoop._save
+
+    def save_or_die(loop, best=False) -> None:
+        if loop.progress.epoch == 3:
+            raise Killed
+        save(loop, best)
+
+    monkeypatch.setattr(TrainingLoop, "_save", save_or_die)
+    with pytest.raises(Killed):
+        train(small_config(tmp_path / "run", cache), progress=False)
+    monkeypatch.undo()
+    assert len(rows(tmp_path / "run")) == 3
+    resume(tmp_path / "run", progress=False)
+    assert finals(tmp_path / "run") == whole
+    timing = (tmp_path / "run" / "timing.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in timing] == ["epoch", "1", "2", "3"]
+
+
+def test_streaming_past_bad_images_resumes_as_well(tmp_path, monkeypatch) -> None:
+    """A batch of which no image can be read is passed over, and counted."""
+    from PIL import Image
+
+    lines = ["image,labels"]
+    for number in range(40):
+        name = f"{number}.png"
+        if number % 8 == 3:
+            (tmp_path / name).write_bytes(b"no image")
+        else:
+            Image.new("RGB", (32, 32), (6 * number, 99, 255 - 6 * number)).save(tmp_path / name)
+        lines.append(f"{name},{'dark' if number < 20 else 'light'}")
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    settings = {"data": f"table:{tmp_path / 'table.csv'}", "prepare": False, "on_bad": "skip", "batch_size": 1}
+    settings |= {"epochs": 2, "accumulate": 3, "model": "capsnet"}
+    train(small_config(tmp_path / "whole", tmp_path, **settings), progress=False)
+    step, count = TrainingLoop._step, 0
+
+    def step_and_die(loop) -> None:
+        nonlocal count
+        step(loop)
+        count += 1
+        if count == 14:
+            raise Killed
+
+    monkeypatch.setattr(TrainingLoop, "_step", step_and_die)
+    with pytest.raises(Killed):
+        train(small_config(tmp_path / "run", tmp_path, **settings), progress=False)
+    monkeypatch.undo()
+    resume(tmp_path / "run", progress=False)
+    assert finals(tmp_path / "run") == finals(tmp_path / "whole")
 
 
 def test_no_whole_checkpoint_is_an_error(tmp_path) -> None:
@@ -291,6 +395,25 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path, cache, monkeypatch) ->
     assert state["progress"]["step"] == 8
     assert all(bool(weight.isfinite().all()) for weight in state["network"].values())
     assert Run.open(tmp_path / "run").facts["state"] == "failed"
+
+
+@pytest.mark.parametrize("clip", [1.0, 0.0])
+@pytest.mark.parametrize("step", [8, 12])
+def test_a_gradient_that_is_no_number_is_never_saved(tmp_path, cache, monkeypatch, clip, step) -> None:
+    """Also in the last step of an epoch, after which no loss would tell."""
+    take = TrainingLoop._step
+
+    def spoil(loop) -> None:
+        if loop.progress.step + 1 == step:
+            loop.network.head.votes.weight.grad.fill_(float("nan"))
+        take(loop)
+
+    monkeypatch.setattr(TrainingLoop, "_step", spoil)
+    with pytest.raises(NonFiniteLoss, match=rf"no numbers any more at step {step} .*the last good checkpoint is"):
+        train(small_config(tmp_path / "run", cache, clip=clip, ema=0.0), progress=False)
+    state = Checkpoints(tmp_path / "run" / "checkpoints").load()
+    assert state["progress"]["step"] == step - 1
+    assert all(bool(weight.isfinite().all()) for weight in state["network"].values())
 
 
 def test_two_trainings_in_one_folder(tmp_path, cache) -> None:

@@ -6,13 +6,31 @@ import pytest
 import yaml
 
 from contextcaps import cli
-from contextcaps.training.config import TrainConfig
+from contextcaps.training.config import TrainConfig, _parse_options, spell_options
 
 
 def test_round_trip() -> None:
     config = TrainConfig(data="coco:x", options={"types": 8, "start_length": None}, augment=TrainConfig().augment)
     assert TrainConfig.from_yaml(config.to_yaml()) == config
     assert TrainConfig.from_dict(config.to_dict()) == config
+
+
+def test_numbers_as_people_write_them() -> None:
+    """YAML 1.1 takes 1e-3 for text; text that looks like a number stays text on the way out and in again."""
+    config = TrainConfig.from_yaml("lr: 1e-3\nclip: 2E+0\naugment: {flip: 5e-1}\n")
+    assert (config.lr, config.clip, config.augment.flip) == (0.001, 2.0, 0.5)
+    config = TrainConfig(data="1e3", options={"start_length": 1e-05})
+    assert TrainConfig.from_yaml(config.to_yaml()) == config
+
+
+def test_options_as_words() -> None:
+    options = {"class_list": [1, 2], "crf": None, "text": "null", "length": 1e-5, "few": "1e5", "deep": {"x": [1.5]}}
+    words = spell_options(options)
+    assert words[0] == "class_list=[1, 2]"
+    assert _parse_options(words) == options
+    assert _parse_options(["x=1e-1"]) == {"x": 0.1}
+    with pytest.raises(ValueError, match=r"x=\[: no valid YAML \(line 1: expected"):
+        _parse_options(["x=["])
 
 
 def test_every_field_has_a_docstring_that_becomes_its_help(capsys) -> None:
@@ -34,8 +52,13 @@ def test_every_field_has_a_docstring_that_becomes_its_help(capsys) -> None:
         ({"lr": 0}, "lr: expected a number above 0"),
         ({"ema": 1.0}, "ema: expected a number from 0 to below 1"),
         ({"loss": "mse"}, "loss: expected one of 'margin', 'bce', 'asl', 'spread'"),
-        ({"augment": {"flop": 1}}, r"augment\.flop: no such field; did you mean 'flip'"),
-        ({"augment": {"flip": 2}}, "flip: expected a number from 0 to 1"),
+        ({"lr": 1001}, "lr: expected a number above 0 and at most 1000, got 1001"),
+        ({"augment": {"flop": 1}}, r"^augment\.flop: no such field of the augmentation's .* did you mean 'flip'"),
+        ({"augment": {"flip": 2}}, r"^augment\.flip: expected a number from 0 to 1"),
+        ({"augment": {"flip": "x"}}, r"^augment\.flip: expected a number, got 'x'"),
+        ({"augment": {"crop_scale": 0.4}}, r"^augment\.crop_scale: expected 2 numbers, got 0\.4"),
+        ({"augment": {"crop_scale": [0.9, 0.4]}}, r"^augment\.crop_scale: expected 0 < least"),
+        ({"augment": 3}, "^augment: expected fields and values, got 3"),
         ({"options": {"num_classes": 3}}, "set: num_classes comes from the data"),
         ({"options": {"image_size": 3}}, "set: image_size has a flag of its own, --image-size"),
         ({"shard": True}, "shard: expected more than one process"),
@@ -121,3 +144,24 @@ def test_bad_yaml(tmp_path, capsys) -> None:
         errors = capsys.readouterr().err
         assert "bad.yaml" in errors
         assert message in errors
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"epochs: 3\nlr: 1\ndata: [\n", "no valid YAML (line 4: expected the node content, but found '<stream end>')"),
+        (b"lr: 1\n\tx: 2\n", "no valid YAML (line 2: found character '\\t' that cannot start any token)"),
+        (b"data: caf\xe9\n", "not UTF-8 text (byte 9); expected YAML"),
+        (b"data: \x07\n", "no valid YAML (special characters are not allowed)"),
+        (b"lr: 2020-13-45\n", "no valid YAML (month must be in 1..12)"),
+        (b"", "expected fields and values, got None"),
+        (b"epochz: 3\n", "epochz: no such field of a training run's configuration; did you mean 'epochs'?"),
+    ],
+    ids=["unfinished", "tab", "Latin-1", "control character", "no date", "empty", "unknown field"],
+)
+def test_bad_files_are_named_once_in_one_line(content, message, tmp_path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="mine") as caught:
+        TrainConfig.from_yaml(path)
+    assert str(caught.value) == f"{path}: {message}"

@@ -119,10 +119,70 @@ def test_the_best_epoch_is_exported(tmp_path, cache) -> None:
 
 
 def test_too_large_a_batch(tmp_path, cache) -> None:
-    with pytest.raises(
-        ValueError, match=r"batch_size: expected at most 96, as there are 96 training images .* got 500"
-    ):
+    with pytest.raises(ValueError, match=r"batch_size: expected at most 96, as there are 96 training images, got 500"):
         train(small_config(tmp_path / "run", cache, batch_size=500), progress=False)
+
+
+def test_what_is_refused_leaves_no_folder(tmp_path, cache) -> None:
+    """So that the corrected command can use it."""
+    for changes in ({"batch_size": 500}, {"precision": "fp16"}, {"val_data": "scenes?count=96&size=32&split=train"}):
+        with pytest.raises(ValueError, match=r"batch_size|precision|expected other images to validate on"):
+            train(small_config(tmp_path / "run", cache, **changes), progress=False)
+        assert not (tmp_path / "run").exists()
+    train(small_config(tmp_path / "run", cache, epochs=1), progress=False)
+
+
+def test_other_data_to_validate_on(tmp_path, cache) -> None:
+    """Of both, the part that its purpose asks for, whatever the source calls it."""
+    from PIL import Image
+
+    lines = ["image,labels,split"]
+    for number in range(40):
+        Image.new("RGB", (32, 32), (6 * number, 99, 255 - 6 * number)).save(tmp_path / f"{number}.png")
+        split = "train2017" if number < 28 else "val2017"
+        lines.append(f"{number}.png,{'dark' if number % 28 < 14 else 'light'},{split}")
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    source = f"table:{tmp_path / 'table.csv'}"
+    settings = {"data": source, "val_data": source, "batch_size": 4, "epochs": 1, "checkpoint_steps": 0}
+    train(small_config(tmp_path / "run", cache, **settings), progress=False)
+    assert Run.open(tmp_path / "run").facts["images"] == {"train": 28, "val": 12}
+    common = {"cache": cache, "resamples": 5, "progress": False}
+    for model in (tmp_path / "run", tmp_path / "run" / "model"):
+        measured = evaluate(model, out=tmp_path / "e", **common)
+        assert len(measured.predictions) == 12  # never what it was trained on
+        assert json.loads((tmp_path / "e" / "evaluation.json").read_text())["facts"]["part"] == "val"
+
+
+def test_bad_images_are_left_out_and_reported(tmp_path, cache, capsys) -> None:
+    from PIL import Image
+
+    lines = ["image,labels"]
+    for number in range(60):
+        Image.new("RGB", (32, 32), (4 * number, 99, 255 - 4 * number)).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,{'dark' if number < 30 else 'light'}")
+    for number in (7, 40):
+        (tmp_path / f"{number}.png").write_text("no image")
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    for name, prepare in (("prepared", True), ("streamed", False)):
+        settings = {"data": f"table:{tmp_path / 'table.csv'}", "on_bad": "skip", "prepare": prepare, "batch_size": 4}
+        train(small_config(tmp_path / name, cache, epochs=1, **settings), progress=False)
+        told = capsys.readouterr().err
+        assert "left out" in told
+        assert "7.png" in told or "40.png" in told
+    images = Run.open(tmp_path / "prepared").facts["images"]
+    assert 52 <= images["train"] + images["val"] <= 54  # the test part has the other tenth
+
+
+def test_out_of_memory_is_one_message(tmp_path, cache, monkeypatch) -> None:
+    from contextcaps.training.module import TaggingModule
+
+    def exhaust(module, batch, index):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(TaggingModule, "training_step", exhaust)
+    with pytest.raises(OSError, match="out of memory; try a smaller --batch-size"):
+        train(small_config(tmp_path / "run", cache), progress=False)
+    assert Run.open(tmp_path / "run").facts["state"] == "failed"
 
 
 def test_a_warning_is_told_and_kept(tmp_path, cache, capsys) -> None:
@@ -168,7 +228,7 @@ def test_the_commands_in_turn(tmp_path, cache, capsys, monkeypatch) -> None:
     assert "epoch 1/1: loss" in shown.err
     cli.main(["evaluate", "runs/contextcaps-scenes-1", "--cache", str(cache), "--resamples", "10", "--quiet"])
     assert "mAP (macro)" in capsys.readouterr().out
-    assert (tmp_path / "runs/contextcaps-scenes-1/evaluation/evaluation.md").exists()
+    assert (tmp_path / "runs/contextcaps-scenes-1/evaluation/test/evaluation.md").exists()
     picture = contextcaps.open_source("scenes?count=1&size=32", split="test").sample(0)
     from PIL import Image
 

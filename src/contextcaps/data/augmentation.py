@@ -9,12 +9,13 @@ Labels whose object left the crop are taken off: `contextcaps.data.visibility` h
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from contextcaps.configuration import Configuration
 from contextcaps.data.problems import DataError
 from contextcaps.data.visibility import BatchBoxes, visible_targets
 
@@ -29,8 +30,10 @@ __all__ = [
 
 
 @dataclasses.dataclass(frozen=True)
-class AugmentationConfig:
+class AugmentationConfig(Configuration):
     """How strongly training images are changed. An amount of 0 leaves a step out."""
+
+    _title: ClassVar[str] = "the augmentation's configuration"
 
     crop_scale: tuple[float, float] = (0.4, 1.0)
     """Least and greatest area of the crop, as a share of the image's; (1, 1) for no crop."""
@@ -50,6 +53,7 @@ class AugmentationConfig:
     """Share of a box or of a class's mask that must be inside the crop for its label to stay; 0 keeps all labels."""
 
     def __post_init__(self) -> None:
+        self._settle_kinds()
         for name, greatest in (("crop_scale", 1.0), ("crop_ratio", math.inf)):
             low, high = getattr(self, name)
             if not 0 < low <= high <= greatest or math.isinf(high):

@@ -12,7 +12,7 @@ samples left is handed out first, each sample to a part that lacks that class. F
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,12 @@ from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.source import Source, Subset, open_source
 from contextcaps.data.vocabulary import canonical_split
 
-__all__ = ["FRACTIONS", "iterative_split", "open_splits", "split_source"]
+__all__ = ["FRACTIONS", "iterative_split", "open_part", "open_splits", "split_source"]
 
 FRACTIONS: Mapping[str, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
 """Shares of the parts where nothing else is said."""
+
+_NAMES_A_SPLIT = re.compile(r"[?&]split=")
 
 
 def open_splits(spec: str, *, on_bad: OnBad = "stop", seed: int = 0, **options: Any) -> dict[str, Source]:
@@ -43,7 +45,7 @@ def open_splits(spec: str, *, on_bad: OnBad = "stop", seed: int = 0, **options: 
         seed: of the division, where one is made.
     """
     source = open_source(spec, on_bad=on_bad, **options)
-    if not source.splits or "split" in options or re.search(r"[?&]split=", spec):
+    if not source.splits or "split" in options or _NAMES_A_SPLIT.search(spec):
         return dict(split_source(source, seed=seed))
     given: dict[str, Source] = {}
     for name in source.splits:
@@ -68,6 +70,23 @@ def open_splits(spec: str, *, on_bad: OnBad = "stop", seed: int = 0, **options: 
         kept = FRACTIONS["train"] / (FRACTIONS["train"] + FRACTIONS["val"])
         given |= split_source(given["train"], {"train": kept, "val": 1 - kept}, seed)
     return {part: given[part] for part in FRACTIONS if part in given}
+
+
+def open_part(spec: str, wanted: Sequence[str], *, on_bad: OnBad = "stop") -> Source:
+    """Open one part of a source: the split that its name asks for, the first wanted one that it has, or all of it.
+
+    Args:
+        spec, on_bad: as in `open_source`.
+        wanted: "train", "val" or "test", the best first.
+    """
+    source = open_source(spec, on_bad=on_bad)
+    if _NAMES_A_SPLIT.search(spec):
+        return source
+    by_name = {canonical_split(name): name for name in reversed(source.splits)}
+    chosen = next((by_name[part] for part in wanted if part in by_name), None)
+    if chosen is None or chosen == source.split:
+        return source
+    return open_source(spec, on_bad=on_bad, split=chosen)
 
 
 def split_source(source: Source, fractions: Mapping[str, float] = FRACTIONS, seed: int = 0) -> dict[str, Subset]:

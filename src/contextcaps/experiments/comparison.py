@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from contextcaps.training.evaluation import Measured
-from contextcaps.training.metrics import basic_interval, bootstrap
+from contextcaps.training.metrics import basic_interval, bootstrap_mean_average_precision
 from contextcaps.training.report import Evaluation
-from contextcaps.training.report.evaluation import Estimate
+from contextcaps.training.report.evaluation import Estimate, plain
+from contextcaps.training.report.wording import number_text
 from contextcaps.training.runs import Run, RunError
 
 __all__ = ["ComparedRun", "Comparison", "Difference", "compare", "read_history"]
@@ -55,6 +56,8 @@ class Difference:
 
     def sentence(self) -> str:
         """What the figures show, and no more."""
+        if not all(map(math.isfinite, dataclasses.astuple(self.mAP))):
+            return f"The difference of mAP between {self.run} and {self.baseline} is undefined on these images."
         value, low, high = (_signed(each) for each in (self.mAP.value, self.mAP.low, self.mAP.high))
         which = f"{self.run} − {self.baseline}: {value} points of mAP, paired 95 % interval [{low}, {high}]"
         if not self.is_shown:
@@ -82,10 +85,8 @@ class Comparison:
 
     def findings(self) -> list[str]:
         """What the comparison shows, in sentences; how far it can be trusted is one of them."""
-        times = [
-            f"{run.name} {run.evaluation.metrics['mAP'].model.value / run.evaluation.metrics['mAP'].prior.value:.1f}"
-            for run in self.runs
-        ]
+        both = {run.name: run.evaluation.metrics["mAP"] for run in self.runs}
+        times = [f"{name} {number_text(each.model.value / each.prior.value, 1)}" for name, each in both.items()]
         return [
             f"Test mAP in multiples of the constant prior's: {', '.join(times)}.",
             *(each.sentence() for each in self.differences),
@@ -95,15 +96,13 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain lists, dictionaries and numbers, for JSON; None in place of what is not defined."""
-        return {
+        document = {
             "images": self.images,
             "runs": [_run_document(run) for run in self.runs],
-            "differences": [
-                {"run": each.run, "baseline": each.baseline, "mAP": dataclasses.asdict(each.mAP)}
-                for each in self.differences
-            ],
+            "differences": [dataclasses.asdict(each) for each in self.differences],
             "findings": self.findings(),
         }
+        return plain(document)
 
 
 def compare(measured: Mapping[str, Measured], folders: Mapping[str, Path], resamples: int | None = None) -> Comparison:
@@ -126,13 +125,12 @@ def compare(measured: Mapping[str, Measured], folders: Mapping[str, Path], resam
             if not torch.equal(getattr(each.predictions, what), getattr(measured[first].predictions, what)):
                 raise ValueError(f"{name}: was measured on other images than {first}; evaluate both on the same data")
         evaluation = measured[first].evaluation  # the same seed for all, so that their resamples are the same images
-        samples[name] = bootstrap(
+        samples[name] = bootstrap_mean_average_precision(
             each.predictions.scores,
             each.predictions.targets,
-            {},
             resamples=resamples or evaluation.resamples,
             seed=evaluation.seed,
-        ).samples["mAP"]  # [R]
+        )  # [R]
     differences = []
     for name in list(measured)[1:]:
         value, baseline = (measured[each].evaluation.metrics["mAP"].model.value for each in (name, first))
@@ -167,7 +165,7 @@ def _compared(name: str, folder: Path, evaluation: Evaluation) -> ComparedRun:
     if "parameters" not in run.facts:
         raise RunError(f"{folder}: its run.json is lost or damaged; write it anew: contextcaps train --resume {folder}")
     history = read_history(folder)
-    best = max(history, key=lambda record: record["val_mAP"])
+    best = max(history, key=lambda record: -math.inf if math.isnan(record["val_mAP"]) else record["val_mAP"])
     seconds, images = _timing(folder / "timing.csv")
     return ComparedRun(
         name=name,
@@ -193,8 +191,6 @@ def _timing(path: Path) -> tuple[float, int]:
 
 
 def _run_document(run: ComparedRun) -> dict[str, Any]:
-    document = run.evaluation.to_dict()
-    timed = math.isfinite(run.seconds)
     return {
         "name": run.name,
         "folder": str(run.folder),
@@ -202,8 +198,8 @@ def _run_document(run: ComparedRun) -> dict[str, Any]:
         "parameters": run.parameters,
         "epochs": len(run.history),
         "best_epoch": run.best_epoch,
-        "seconds": round(run.seconds, 2) if timed else None,
-        "images_per_second": round(run.images_per_second, 1) if timed else None,
-        "metrics": document["metrics"],
+        "seconds": round(run.seconds, 2),
+        "images_per_second": round(run.images_per_second, 1),
+        "metrics": run.evaluation.to_dict()["metrics"],
         "history": list(run.history),
     }

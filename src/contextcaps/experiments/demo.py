@@ -4,7 +4,7 @@ Whatever stops it, the next call goes on: finished runs are kept, an unfinished 
 """
 
 import dataclasses
-import os
+import io
 import shlex
 import sys
 from pathlib import Path
@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from contextcaps.atomic import write_atomically
 from contextcaps.data import open_source, prepare
 from contextcaps.experiments.comparison import Comparison, compare
 from contextcaps.experiments.comparison_table import comparison_table
@@ -26,7 +27,7 @@ from contextcaps.training.config import TrainConfig
 from contextcaps.training.curves import write_convergence
 from contextcaps.training.evaluation import evaluate
 from contextcaps.training.loop import StoppedRun
-from contextcaps.training.runs import Run, RunError, write_atomically
+from contextcaps.training.runs import Run, RunError
 from contextcaps.training.trainer import resume, train
 
 __all__ = ["Demo", "run_demo", "show_demo"]
@@ -113,6 +114,7 @@ def run_demo(
         model: evaluate(
             folder / model,
             settings.test_data,
+            out=folder / model / "evaluation",
             accelerator="cpu",
             cache=cache,
             resamples=settings.resamples,
@@ -206,12 +208,9 @@ def _tag_images(folder: Path, settings: DemoSettings) -> tuple[TaggedImage, ...]
     samples, paths = [source.sample(index) for index in _chosen(settings)], []
     for sample in samples:
         path = folder / "images" / f"{sample.id}.png"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            Image.fromarray(np.asarray(sample.image)).save(temporary, "PNG")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        buffer = io.BytesIO()
+        Image.fromarray(np.asarray(sample.image)).save(buffer, "PNG")
+        write_atomically(path, buffer.getvalue())
         paths.append(path)
     tagger = load(folder / MODELS[-1], "cpu")
     tagged = []

@@ -4,7 +4,7 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-from contextcaps.training.config import TrainConfig
+from contextcaps.training.config import TrainConfig, spell_options
 
 __all__ = ["MODELS", "DemoSettings", "commands_of", "train_words"]
 
@@ -60,6 +60,7 @@ class DemoSettings:
             batch_size=self.batch_size,
             lr=self.lr,
             accelerator="cpu",  # where the same seed gives the same bits
+            precision="fp32",
         )
 
 
@@ -88,7 +89,7 @@ def train_words(config: TrainConfig) -> list[str]:
         if value == default and field.name not in ("data", "model"):
             continue
         if field.name == "options":
-            words += ["--set", *(f"{name}={each}" for name, each in value.items())]
+            words += ["--set", *spell_options(value)]
         elif isinstance(value, bool):
             words.append(flag if value else f"--no-{flag[2:]}")
         else:

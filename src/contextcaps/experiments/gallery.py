@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import os
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from contextcaps.atomic import write_atomically
 from contextcaps.extras import import_extra
 from contextcaps.tagging import Tagging
 
@@ -166,9 +166,4 @@ def _save(figure: Any, path: Path, metadata: dict[str, str]) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110, metadata=metadata, facecolor="white")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(buffer.getvalue())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, buffer.getvalue())

@@ -11,9 +11,10 @@ from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from torch import Tensor, nn
 
+from contextcaps.atomic import write_atomically
 from contextcaps.models.config import ModelConfig
 
-__all__ = ["MODEL_CARD", "ModelFileError", "find_files", "load_weights", "read_config", "write_files"]
+__all__ = ["MODEL_CARD", "ModelFileError", "find_files", "load_weights", "read_config", "replace_card", "write_files"]
 
 FORMAT = "contextcaps-1"
 """Written into every saved configuration, so that a foreign file is told from one of ours."""
@@ -35,6 +36,8 @@ Nothing is said here about how it was trained, or how well it does.
 """
 """What a saved model's README says, unless somebody writes a better one."""
 
+_CARD_MARK = "<!-- Written by contextcaps, and again with each export; without this line it stays as it is. -->"
+
 
 class ModelFileError(ValueError):
     """A saved model that cannot be loaded; the message says which file and why."""
@@ -49,6 +52,17 @@ def write_files(weights: dict[str, Tensor], config: ModelConfig, folder: Path) -
     document = {"format": FORMAT, **config.to_dict()}
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     (folder / constants.CONFIG_NAME).write_text(text, encoding="utf-8")
+
+
+def replace_card(folder: Path, text: str) -> None:
+    """Replace what a saved model's README says, but for its front matter; one that a person wrote is left alone."""
+    path = folder / constants.REPOCARD_NAME
+    try:
+        _, front, old = path.read_text(encoding="utf-8").split("---\n", 2)
+    except (FileNotFoundError, UnicodeDecodeError, ValueError):  # none, or not one of ours
+        return
+    if old.strip() == MODEL_CARD.split("---\n", 2)[2].strip() or _CARD_MARK in old:
+        write_atomically(path, f"---\n{front}---\n\n{_CARD_MARK}\n\n{text}")
 
 
 def find_files(source: str, is_path: bool, download: dict[str, Any]) -> tuple[Path, Path]:

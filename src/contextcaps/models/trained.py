@@ -3,17 +3,50 @@
 import dataclasses
 import json
 import math
-import os
+import re
 from pathlib import Path
 from typing import Any
 
+from contextcaps.atomic import write_atomically
 from contextcaps.models.config import ModelConfig
-from contextcaps.models.saving import ModelFileError
+from contextcaps.models.saving import ModelFileError, replace_card
 
 __all__ = ["TRAINED_FILE", "Trained", "preprocessing"]
 
 TRAINED_FILE = "trained.json"
 """Its name in a model's folder."""
+
+_KINDS: dict[str, tuple[Any, str]] = {
+    "seed": (int, "a whole number"),
+    "data": (str, "a name"),
+    "val_data": (str | None, "a name or null"),
+    "epoch": (int, "a whole number"),
+    "metrics": (dict, "names and values"),
+    "versions": (dict, "names and values"),
+}
+
+_SHOWN = 12  # class names in the model card
+
+_CARD = """# {model}, trained
+
+A capsule network for multi-label image tagging, trained by contextcaps. It gives each class a score from 0 to 1; a
+class counts as present from a threshold of its own, tuned on the validation images.
+
+| | |
+|---|---|
+{table}
+
+`config.json` has its settings and all class names, `trained.json` the thresholds, the classes' frequencies in the
+training images, all validation figures, and the versions that it was trained with.
+
+    import contextcaps
+
+    tagger = contextcaps.load("this folder")
+    for tagging in tagger.tag(["beach.jpg", "street.jpg"]):
+        print(tagging.image, [tag.name for tag in tagging.tags])
+
+On the command line: `contextcaps tag THIS_FOLDER IMAGES...`
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,26 +63,24 @@ class Trained:
     """The source that it was trained on."""
     epoch: int
     """Epochs that these weights have seen."""
+    val_data: str | None = None
+    """Another source that it was validated on; None: a part of `data`."""
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     """On the validation part."""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     """Of the packages that trained it, and the commit of this one where it is known."""
 
     def write(self, folder: Path, config: ModelConfig) -> None:
-        """Write it into a model's folder, whole or not at all."""
-        names = config.class_names or tuple(str(index) for index in range(config.num_classes))
+        """Write it into a model's folder, whole or not at all; the model's README then says it in words."""
+        names = _class_names(config)
         document = {
             **dataclasses.asdict(self),
             "thresholds": dict(zip(names, self.thresholds, strict=True)),
             "frequencies": dict(zip(names, self.frequencies, strict=True)),
             "preprocessing": preprocessing(config),
         }
-        temporary = folder / f".{TRAINED_FILE}.{os.getpid()}.tmp"
-        try:
-            temporary.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-            os.replace(temporary, folder / TRAINED_FILE)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_atomically(folder / TRAINED_FILE, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        replace_card(folder, self.card(config))
 
     @classmethod
     def read(cls, folder: Path, config: ModelConfig) -> "Trained | None":
@@ -62,22 +93,44 @@ class Trained:
         try:
             document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             del document["preprocessing"]  # for people and other programs; the network's configuration decides
-            thresholds, frequencies = document.pop("thresholds"), document.pop("frequencies")
-            names = config.class_names or tuple(str(index) for index in range(config.num_classes))
-            if list(thresholds) != list(names) or list(frequencies) != list(names):
-                raise ModelFileError(f"{path}: its classes are not those of the network beside it")
-            values = [float(value) for table in (thresholds, frequencies) for value in table.values()]
-            if not all(map(math.isfinite, values)):
-                raise ModelFileError(f"{path}: a threshold or a frequency is no number")
-            return cls(tuple(thresholds.values()), tuple(frequencies.values()), **document)
+            for field in ("thresholds", "frequencies"):
+                if list(document[field]) != list(_class_names(config)):
+                    raise ModelFileError(f"{path}: its classes are not those of the network beside it")
+                document[field] = tuple(_share(path, field, *each) for each in document[field].items())
+            for field, (kind, spelled) in _KINDS.items():
+                if not isinstance(document[field], kind) or isinstance(document[field], bool):
+                    raise ModelFileError(f"{path}: {field}: expected {spelled}, got {document[field]!r}")
+            return cls(**document)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise ModelFileError(f"{path}: cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, ModelFileError):
-                raise
+        except ModelFileError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ModelFileError(f"{path}: cut off or not written by contextcaps ({error!r})") from None
+
+    def card(self, config: ModelConfig) -> str:
+        """What a person wants to know of the model first, in Markdown."""
+        names = _class_names(config)
+        shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+        height, width = config.image_size
+        rows = {
+            "classes": f"{len(names)}: {shown}",
+            "trained on": self.data,
+            "validated on": "a part of it" if self.val_data is None else self.val_data,
+            "images": f"squashed to {height}×{width} px",
+            "seed": self.seed,
+            "epochs": self.epoch,
+        }
+        if "val_mAP" in self.metrics:
+            prior = self.metrics.get("prior_mAP", math.nan)
+            rows["validation mAP"] = (
+                f"{100 * self.metrics['val_mAP']:.1f} %; constant scores, which never look at the image, have "
+                f"{100 * prior:.1f} %"
+            )
+        table = "\n".join(f"| {name} | {_literal(value)} |" for name, value in rows.items())
+        return _CARD.format(model=config.model, table=table)
 
 
 def preprocessing(config: ModelConfig) -> dict[str, Any]:
@@ -90,3 +143,19 @@ def preprocessing(config: ModelConfig) -> dict[str, Any]:
         "mean": list(config.pixel_mean or ()),
         "std": list(config.pixel_std or ()),
     }
+
+
+def _class_names(config: ModelConfig) -> tuple[str, ...]:
+    return config.class_names or tuple(str(index) for index in range(config.num_classes))
+
+
+def _share(path: Path, field: str, name: str, value: Any) -> float:
+    """A threshold or a frequency of a class."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ModelFileError(f"{path}: {field}: {name}: expected a number from 0 to 1, got {value!r}")
+    return float(value)
+
+
+def _literal(text: object) -> str:
+    """Text on one line in which nothing is markup."""
+    return re.sub(r"([\\`*_<|\[])", r"\\\1", " ".join(str(text).split()))

@@ -4,6 +4,7 @@ The folder holds `last.ckpt`, the one before it as `previous.ckpt`, and `best.ck
 zip archive in which every part has a checksum: a file that was cut off or changed is told from a whole one.
 """
 
+import contextlib
 import io
 import os
 import shutil
@@ -61,6 +62,7 @@ class Checkpoints:
         os.replace(temporary, self.last)
         if best:
             self.mark_best()
+        _synchronise(self.folder)
 
     def mark_best(self) -> None:
         """Let the last checkpoint be the best one, too; it takes no room of its own where the disk has links."""
@@ -72,8 +74,10 @@ class Checkpoints:
             shutil.copyfile(self.last, temporary)
         os.replace(temporary, self.best)
 
-    def load(self, device: torch.device | str = "cpu") -> dict[str, Any] | None:
-        """The newest whole state; None if none was ever saved. A damaged one is passed over, with a warning.
+    def load(self) -> dict[str, Any] | None:
+        """The newest whole state, whose file is the last one from now on; None if none was ever saved.
+
+        A damaged one is passed over, with a warning.
 
         Raises:
             CheckpointError: there are some, and none is whole.
@@ -83,19 +87,21 @@ class Checkpoints:
             if not path.exists():
                 continue
             try:
-                state = self.read(path, device)
+                state = self.read(path)
             except CheckpointError as error:
                 damaged.append(str(error))
                 continue
             for message in damaged:
                 warnings.warn(f"{message}; going on from {path.name} instead", stacklevel=2)
+            if path != self.last:
+                os.replace(path, self.last)  # or the next one to be saved would replace the only whole one
             return state
         if damaged:
             raise CheckpointError(f"{'; '.join(damaged)}; no whole checkpoint is left in {self.folder}")
         return None
 
-    def read(self, path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-        """One file's state.
+    def read(self, path: Path) -> dict[str, Any]:
+        """One file's state, on the CPU.
 
         Raises:
             CheckpointError: it is missing, cut off or changed.
@@ -103,12 +109,21 @@ class Checkpoints:
         try:
             with zipfile.ZipFile(path) as archive:
                 bad = archive.testzip()
-            if bad is not None:
-                raise CheckpointError(f"{path}: damaged checkpoint ({bad} does not match its checksum)")
-            return torch.load(path, map_location=device, weights_only=True)
+            state = None if bad is not None else torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
             raise CheckpointError(f"{path}: no such checkpoint") from None
         except _DAMAGED as error:
-            if isinstance(error, CheckpointError):
-                raise
             raise CheckpointError(f"{path}: damaged or truncated checkpoint ({error})") from None
+        if state is None:
+            raise CheckpointError(f"{path}: damaged checkpoint ({bad} does not match its checksum)")
+        return state
+
+
+def _synchronise(folder: Path) -> None:
+    """Wait until a folder's names are on the disk, where the system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
-import yaml
 
-from contextcaps.configuration import Configuration
+from contextcaps.configuration import Configuration, dump_yaml, parse_yaml
 from contextcaps.data.augmentation import AugmentationConfig
 from contextcaps.data.problems import OnBad
 
-__all__ = ["TrainConfig"]
+__all__ = ["TrainConfig", "spell_options"]
 
 
 def _parse_options(words: list[str]) -> dict[str, Any]:
@@ -23,8 +22,19 @@ def _parse_options(words: list[str]) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise ValueError(f"expected NAME=VALUE, got {word!r}")
-        options[name] = yaml.safe_load(value)
+        try:
+            options[name] = parse_yaml(value)
+        except ValueError as error:
+            raise ValueError(f"{word}: {error}") from None
     return options
+
+
+def spell_options(options: dict[str, Any]) -> list[str]:
+    """The words that `_parse_options` reads as these options; each value in one line."""
+    return [
+        f"{name}={dump_yaml(value, default_flow_style=True, width=math.inf).partition(chr(10))[0]}"
+        for name, value in options.items()
+    ]
 
 
 _OptionWords = tyro.constructors.PrimitiveConstructorSpec[dict[str, Any]](
@@ -32,9 +42,7 @@ _OptionWords = tyro.constructors.PrimitiveConstructorSpec[dict[str, Any]](
     metavar="NAME=VALUE …",
     instance_from_str=_parse_options,
     is_instance=lambda value: isinstance(value, dict),
-    str_from_instance=lambda value: [
-        f"{name}={yaml.safe_dump(each).split(chr(10))[0]}" for name, each in value.items()
-    ],
+    str_from_instance=spell_options,
 )
 
 
@@ -137,8 +145,8 @@ class TrainConfig(Configuration):
         for name in ("weight_decay", "clip", "reconstruction"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: expected a number of at least 0, got {getattr(self, name)}")
-        if not self.lr > 0:
-            raise ValueError(f"lr: expected a number above 0, got {self.lr}")
+        if not 0 < self.lr <= 1000:
+            raise ValueError(f"lr: expected a number above 0 and at most 1000, got {self.lr}")
         for name in ("warmup", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected a number from 0 to below 1, got {getattr(self, name)}")

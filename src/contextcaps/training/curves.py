@@ -1,11 +1,12 @@
 """Pictures of training: one run's loss and mAP by epoch, and several runs' mAP in one frame."""
 
+import io
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from contextcaps.atomic import write_atomically
 from contextcaps.extras import import_extra
 
 __all__ = ["History", "write_convergence", "write_curves"]
@@ -157,11 +158,8 @@ def _write(figure: Any, path: Path, title: str, seed: int | str) -> None:
     """Write the figure with title and caption, whole or not at all."""
     figure.suptitle(title, fontsize=13, fontweight="bold", wrap=True, parse_math=False)
     figure.supxlabel(f"seed {seed}", fontsize=8, color=_GREY, x=0.995, ha="right")
+    buffer = io.BytesIO()
+    metadata = {"Title": title, "Seed": str(seed), "Software": "contextcaps"}
+    figure.savefig(buffer, format="png", dpi=120, metadata=metadata, facecolor="white")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        metadata = {"Title": title, "Seed": str(seed), "Software": "contextcaps"}
-        figure.savefig(temporary, format="png", dpi=120, metadata=metadata, facecolor="white")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, buffer.getvalue())

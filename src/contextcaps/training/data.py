@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from contextcaps.data import Prepared, PreparedLoader, Source, StreamLoader, open_source, open_splits, prepare
+from contextcaps.data import Prepared, PreparedLoader, Source, StreamLoader, open_splits, prepare
 from contextcaps.data.loading import Loader
-from contextcaps.data.problems import DataError
+from contextcaps.data.problems import DataError, Problem
+from contextcaps.data.splits import open_part
 from contextcaps.training.config import TrainConfig
 
 __all__ = ["Part", "open_parts", "open_training_parts"]
@@ -38,6 +39,12 @@ class Part:
                 self.source, self.size, config.cache, config.on_bad, config.workers, progress=progress
             )
 
+    @property
+    def problems(self) -> list[Problem]:
+        """What was left out of it."""
+        found = [*self.source.problems.found, *([] if self.prepared is None else self.prepared.problems)]
+        return list(dict.fromkeys(found))
+
     def targets(self) -> np.ndarray:
         """[n, J], uint8."""
         return self.source.targets() if self.prepared is None else self.prepared.targets
@@ -61,11 +68,10 @@ def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:
     if config.val_data is None:
         parts = open_parts(config)
         return parts["train"], parts["val"]
-    train = open_source(config.data, on_bad=config.on_bad)
-    train_name = next((name for name in train.splits if name in ("train", "training")), None)
-    if train_name is not None and train.split is None:
-        train = open_source(config.data, on_bad=config.on_bad, split=train_name)
-    validation = open_source(config.val_data, on_bad=config.on_bad)
+    train = open_part(config.data, ("train",), on_bad=config.on_bad)
+    validation = open_part(config.val_data, ("val", "test"), on_bad=config.on_bad)
+    if validation.fingerprint() == train.fingerprint():
+        raise DataError(f"{config.val_data}: expected other images to validate on than those to train on")
     if validation.classes != train.classes:
         raise DataError(
             f"{config.val_data}: expected the classes of {config.data} in the same order, got "

@@ -3,19 +3,25 @@
 import dataclasses
 import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from contextcaps.data import DataError, Source, open_source
 from contextcaps.data.problems import OnBad
 from contextcaps.data.progress import progress_of
-from contextcaps.data.vocabulary import canonical_split
+from contextcaps.data.splits import open_part
 from contextcaps.models import CapsuleNetwork
 from contextcaps.models.loading import load_model
 from contextcaps.models.trained import Trained
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.data import Part, open_parts
+from contextcaps.training.data import Part, open_parts, open_training_parts
 from contextcaps.training.predictions import Predictions, predict
-from contextcaps.training.processes import device_name, is_first_process, make_fabric
+from contextcaps.training.processes import (
+    device_name,
+    is_first_process,
+    make_fabric,
+    settle_processes,
+    settled_precision,
+)
 from contextcaps.training.report import Evaluation, evaluate_predictions, write_report
 from contextcaps.training.runs import Run
 
@@ -45,7 +51,7 @@ def evaluate(
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
     devices: int = 1,
     nodes: int = 1,
-    prepare: bool = True,
+    prepare: bool | None = None,
     cache: Path | str | None = None,
     on_bad: OnBad | None = None,
     resamples: int | None = None,
@@ -63,8 +69,8 @@ def evaluate(
         batch_size: images per process to compute at once.
         precision: of the computation; auto is fp32.
         accelerator, devices, nodes: as in `TrainConfig`.
-        prepare: keep a prepared copy of the images in the cache.
-        cache: folder for prepared copies.
+        prepare: keep a prepared copy of the images in the cache; by default as in training.
+        cache: folder for prepared copies; by default as in training.
         on_bad: stop at bad data, or skip it; by default as in training.
         resamples: of the bootstrap.
         seed: of the bootstrap.
@@ -77,23 +83,28 @@ def evaluate(
         raise ValueError("split: expected a name, got an empty one")
     run = Run.open(model) if Path(model, "config.yaml").is_file() else None
     network, trained = load_model(model)
-    config = dataclasses.replace(
-        _configuration(run, trained, data),
-        batch_size=batch_size,
-        precision="fp32" if precision == "auto" else precision,
-        accelerator=accelerator,
-        devices=devices,
-        nodes=nodes,
-        shard=False,
-        prepare=prepare,
-        cache=None if cache is None else str(cache),
-        on_bad=on_bad if on_bad is not None else "stop" if run is None else run.config.on_bad,
+    config = _configuration(run, trained, data)
+    known = run.config.data if run is not None else None if trained is None else trained.data
+    own = data is None or data == known
+    config = settle_processes(
+        dataclasses.replace(
+            config,
+            batch_size=batch_size,
+            precision="fp32" if precision == "auto" else precision,
+            accelerator=accelerator,
+            devices=devices,
+            nodes=nodes,
+            shard=False,
+            prepare=config.prepare if prepare is None else prepare,
+            cache=config.cache if cache is None else str(cache),
+            on_bad=config.on_bad if on_bad is None else on_bad,
+        )
     )
-    part, name = _part(config, network, own=data is None or (run is not None and data == run.config.data), split=split)
+    part, name = _part(config, network, own, split)
     order = _order_of_classes(network, part.source)
     if is_first_process():
         part.prepare(config, progress)  # before the other processes are started
-    fabric, used = make_fabric(config)
+    fabric, used = make_fabric(config), settled_precision(config)
     fabric.barrier()
     part.prepare(config, progress=False)
     loader = part.loader(config, rank=fabric.global_rank, world_size=fabric.world_size)
@@ -105,11 +116,13 @@ def evaluate(
     found = dataclasses.replace(
         found, targets=found.targets[:, order], classes=network.config.class_names or part.classes
     )
-    folder = Path(out) if out is not None else (run.folder if run is not None else Path()) / "evaluation"
-    frequencies = trained.frequencies if trained is not None else tuple(found.targets.double().mean(dim=0).tolist())
-    evaluation = evaluate_predictions(
-        found, frequencies, None if trained is None else trained.thresholds, seed, resamples
-    )
+    folder = _folder(run, out, part, name, own)
+    evaluation: Any = None
+    if fabric.is_global_zero:
+        frequencies = trained.frequencies if trained is not None else tuple(found.targets.double().mean(dim=0).tolist())
+        thresholds = None if trained is None else trained.thresholds
+        evaluation = evaluate_predictions(found, frequencies, thresholds, seed, resamples)
+    evaluation = fabric.broadcast(evaluation)
     files: list[Path] = []
     if fabric.is_global_zero:
         facts = {
@@ -130,35 +143,41 @@ def evaluate(
     return Measured(evaluation, found, folder, files)
 
 
+def _folder(run: Run | None, out: Path | str | None, part: Part, name: str, own: bool) -> Path:
+    """Where the report goes: one place for each part of the run's own data, and for each other source."""
+    if out is not None:
+        return Path(out)
+    place = name if own else f"{part.source.kind}-{name}-{part.source.fingerprint()[:8]}"
+    return (Path() if run is None else run.folder) / "evaluation" / place
+
+
 def _configuration(run: Run | None, trained: Trained | None, data: str | None) -> TrainConfig:
-    """The run's own configuration, or one with its data."""
+    """The run's own configuration, or one with the data that the model was trained on; with other data if asked for."""
     config = run.config if run is not None else TrainConfig()
-    if data is None and run is None:
-        if trained is None:
-            raise ValueError("data: expected a source, as the model does not say what it was trained on")
-        return dataclasses.replace(config, data=trained.data, seed=trained.seed)
-    return config if data is None else dataclasses.replace(config, data=data, val_data=None)
+    if run is None and trained is not None:
+        config = dataclasses.replace(config, data=trained.data, val_data=trained.val_data, seed=trained.seed)
+    if data is None and run is None and trained is None:
+        raise ValueError("data: expected a source, as the model does not say what it was trained on")
+    return config if data in (None, config.data) else dataclasses.replace(config, data=data, val_data=None)
 
 
 def _part(config: TrainConfig, network: CapsuleNetwork, own: bool, split: str | None) -> tuple[Part, str]:
     """What to measure on, and its name."""
     size = network.config.image_size
-    if own and config.val_data is None and split != "all":
-        parts = open_parts(config)
+    if own and split != "all":
+        if config.val_data is not None:
+            train, validation = open_training_parts(config)
+            parts = {"train": train, "val": validation}
+        else:
+            parts = open_parts(config)
         name = split if split is not None else "test" if "test" in parts else "val"
         if name not in parts:
             raise DataError(f"split: expected one of {', '.join(parts)} of {config.data}, or all, got {name!r}")
         return Part(parts[name].source, size), name
-    if own and config.val_data is not None and split in (None, "val"):
-        return Part(open_source(config.val_data, on_bad=config.on_bad), size), "val"
-    source = open_source(config.data, on_bad=config.on_bad)
     if split is None:
-        by_name = {canonical_split(each): each for each in source.splits}
-        split = by_name.get("test", by_name.get("val"))
-    if split is None or split == "all":
-        return Part(source, size), "all"
-    if source.split != split:
-        source = open_source(config.data, on_bad=config.on_bad, split=split)
+        source = open_part(config.data, ("test", "val"), on_bad=config.on_bad)
+        return Part(source, size), source.split or "all"
+    source = open_source(config.data, on_bad=config.on_bad, **({} if split == "all" else {"split": split}))
     return Part(source, size), split
 
 

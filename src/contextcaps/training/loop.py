@@ -6,6 +6,7 @@ the order of images, augmentation and dropout are functions of (seed, epoch, bat
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,15 +15,17 @@ import torch
 from torch import Tensor
 
 from contextcaps.data.loading import Batch, Loader
+from contextcaps.data.problems import DataError
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.averaging import WeightAverage
-from contextcaps.training.health import Monitor, diagnose_non_finite
+from contextcaps.training.diagnosis import diagnose_non_finite
+from contextcaps.training.health import Monitor
 from contextcaps.training.interruption import Interruption
 from contextcaps.training.lightning import Fabric
 from contextcaps.training.module import TaggingModule
 from contextcaps.training.recording import SilentRecorder
 from contextcaps.training.runs import Run
-from contextcaps.training.sharding import full_state, load_full_state
+from contextcaps.training.sharding import full_state, load_full_state, local_part
 from contextcaps.training.validation import Validation
 
 __all__ = ["NonFiniteLoss", "Progress", "StoppedRun", "TrainingLoop"]
@@ -100,16 +103,15 @@ class TrainingLoop:
         self.average = WeightAverage(self.network, self.config.ema) if self.config.ema > 0 else None
         self.batches = len(loader)
         self._unread: list[Tensor] = []  # losses that have not been looked at
-        self._unread_from = 0  # the first one's step
         self._gradient_norms: list[Tensor] = []
         self._saved_at = time.monotonic()
 
     def run(self) -> Progress:
         """Train from where the progress is to the end."""
-        progress, config = self.progress, self.config
+        progress = self.progress
         with Interruption() as interruption:
             self.interruption = interruption
-            while progress.epoch < config.epochs and not progress.patience_is_over(config.early_stop):
+            while not self._is_done():
                 self.recorder.begin_epoch(progress.epoch, progress.batch, self.batches)
                 self._train_epoch()
                 self._end_epoch()
@@ -122,94 +124,115 @@ class TrainingLoop:
             return  # stopped between the last step and the end of the validation
         self.wrapped.train()
         self.loader.load_state_dict({**self.loader.state_dict(), "epoch": progress.epoch, "step": progress.batch})
+        waiting = False  # gradients that no step has used yet
         with contextlib.closing(iter(self.loader)) as batches:  # type: ignore[type-var]
             for batch in batches:
-                last = progress.batch + 1 == self.batches
-                steps_now = last or (progress.batch + 1) % config.accumulate == 0
-                self._train_batch(batch, steps_now, self._window(progress.batch))
-                progress.batch += 1
-                if not steps_now:
-                    continue
-                progress.step += 1
-                if last or self.fabric.device.type == "cpu" or progress.step % _STEPS_UNWATCHED == 0:
-                    self._attend(batch)
+                number = batch.step + 1  # a batch of which no image can be read is passed over, but counted
+                steps_now = number == self.batches or number % config.accumulate == 0
+                self._train_batch(batch, steps_now)
+                progress.batch, waiting = number, not steps_now
+                if steps_now:
+                    self._attend()
+        if progress.batch < self.batches:  # no image of the last batches can be read
+            if waiting:
+                self._step()
+            progress.batch = self.batches
+            self._attend()
+        if not progress.losses:
+            raise DataError(f"{config.data}: no image of the training part can be read")
+
+    def _train_batch(self, batch: Batch, steps_now: bool) -> None:
+        batch = batch.to(self.fabric.device)
+        with self.fabric.no_backward_sync(self.wrapped, enabled=not steps_now):
+            output = self.wrapped.training_step(batch, batch.step)
+            self.fabric.backward(output["loss"] / self._window(batch.step))
+        self._unread.append(output["loss"].detach())
+        if steps_now:
+            self._step()
+            if self.monitor.is_time(self.progress.step, self.config.log_steps):
+                for finding in self.monitor.look_at_batch(self.progress.step, output["scores"], output["targets"]):
+                    self.recorder.warn(finding.message)
+        self.recorder.count(len(batch) * self.fabric.world_size)
 
     def _window(self, batch: int) -> int:
         """How many batches are accumulated together with this one."""
         first = batch - batch % self.config.accumulate
         return min(self.config.accumulate, self.batches - first)
 
-    def _train_batch(self, batch: Batch, steps_now: bool, window: int) -> None:
-        batch = batch.to(self.fabric.device)
-        with self.fabric.no_backward_sync(self.wrapped, enabled=not steps_now):
-            output = self.wrapped.training_step(batch, self.progress.batch)
-            self.fabric.backward(output["loss"] / window)
-        self._unread.append(output["loss"].detach())
-        if steps_now:
-            if self.config.clip > 0:
-                norm = self.fabric.clip_gradients(
-                    self.wrapped, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
-                )
-                if norm is not None:
-                    self._gradient_norms = [*self._gradient_norms[-19:], norm.detach()]
-            self.optimizer.step()
-            self.scheduler.step()
-            self.optimizer.zero_grad(set_to_none=True)
-            if self.average is not None:
-                self.average.update(self.network)
-            if (self.progress.step + 1) % self.config.log_steps == 0:
-                for finding in self.monitor.look_at_batch(self.progress.step + 1, output["scores"], output["targets"]):
-                    self.recorder.warn(finding.message)
-        self.recorder.count(len(batch) * self.fabric.world_size)
+    def _step(self) -> None:
+        """Let the optimiser use the gradients."""
+        if self.config.clip > 0:
+            norm = self.fabric.clip_gradients(
+                self.wrapped, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
+            )
+            if norm is not None:
+                self._gradient_norms = [*self._gradient_norms[-19:], norm.detach()]
+        self.optimizer.step()
+        self.scheduler.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update(self.network)
+        self.progress.step += 1
 
-    def _attend(self, batch: Batch) -> None:
-        """Between two steps: look at the losses, save if it is time, stop if somebody asked for it."""
-        self._read_losses(batch)
-        now = time.monotonic()
-        every = self.config.checkpoint_steps
-        due = now - self._saved_at >= 60 * self.config.checkpoint_minutes or (
-            every > 0 and self.progress.step % every == 0
+    def _attend(self) -> None:
+        """Between two steps, now and then: look at the losses, save if it is time, stop if somebody asked for it."""
+        step, at_the_end = self.progress.step, self.progress.batch == self.batches
+        on_step = any(
+            every > 0 and step % every == 0 for every in (self.config.checkpoint_steps, self.config.log_steps)
         )
-        due, stop = self._agree(due, self.interruption.asked)
+        if not (on_step or at_the_end or self.fabric.device.type == "cpu" or step % _STEPS_UNWATCHED == 0):
+            return
+        self._read_losses()
+        every = self.config.checkpoint_steps
+        due = time.monotonic() - self._saved_at >= 60 * self.config.checkpoint_minutes
+        due, stop = self._agree(due or (every > 0 and step % every == 0), self.interruption.asked)
         # The end of an epoch has a checkpoint of its own, after the validation.
-        if stop or (due and self.progress.batch < self.batches):
+        if stop or (due and not at_the_end):
             self._save()
         if stop:
             self._stop()
 
-    def _read_losses(self, batch: Batch) -> None:
+    def _read_losses(self) -> None:
         """Add up the losses since the last look, the mean over processes; refuse those that are no numbers."""
+        if not self._unread:
+            return
         losses = torch.stack(self._unread).float()
         if self.fabric.world_size > 1:
             losses = self.fabric.all_reduce(losses, reduce_op="mean")  # type: ignore[assignment]
-        first = self.progress.batch - len(self._unread)
+        late = len(self._unread)
         self._unread = []
         for offset, loss in enumerate(losses.tolist()):
-            if not -float("inf") < loss < float("inf"):
-                self._refuse(first + offset, loss, batch)
+            if not math.isfinite(loss):
+                self._refuse(f"the loss is {loss}", (late - 1 - offset) // self.config.accumulate)
             total, count = self.progress.losses or (0.0, 0)
             self.progress.losses = [total + loss, count + 1]
         self.recorder.show_loss(self.progress.step, loss, self.scheduler.get_last_lr()[0])
 
-    def _refuse(self, batch_number: int, loss: float, batch: Batch) -> None:
-        step = self.progress.epoch * -(-self.batches // self.config.accumulate) + batch_number // self.config.accumulate
+    def _require_numbers(self) -> None:
+        """Refuse weights that are no numbers: they are neither validated nor saved."""
+        weights = (parameter.detach() for parameter in self.network.parameters())
+        broken = not all(bool(local_part(weight).isfinite().all()) for weight in weights)
+        if self._agree(broken)[0]:
+            self._refuse("the weights are no numbers any more", 0)
+
+    def _refuse(self, what: str, steps_ago: int) -> None:
+        step = self.progress.step - steps_ago
         cause = diagnose_non_finite(
-            step=step + 1,
-            loss=loss,
+            step=step,
+            loss=float("nan"),
             network=self.network,
-            images=batch.images,
-            targets=batch.targets,
             precision=self.validation.precision,
-            learning_rate=self.scheduler.get_last_lr()[0],
+            learning_rate=self.config.lr,
             gradient_norms=[float(norm) for norm in self._gradient_norms],
         )
         last = self.run_folder.checkpoints.last
         kept = f"the last good checkpoint is {last}" if last.exists() else "no checkpoint had been saved yet"
-        raise NonFiniteLoss(f"the loss is {loss} at step {step + 1} (epoch {self.progress.epoch + 1}); {kept}. {cause}")
+        raise NonFiniteLoss(f"{what} at step {step} (epoch {self.progress.epoch + 1}); {kept}. {cause}")
 
     def _end_epoch(self) -> None:
         """Validate, record, save."""
         progress = self.progress
+        self._require_numbers()
         try:
             with self._averaged():
                 result = self.validation(self.network, self._stop_at_once)
@@ -229,13 +252,16 @@ class TrainingLoop:
         if is_best:
             progress.thresholds = result.thresholds
         progress.epoch, progress.batch, progress.losses = progress.epoch + 1, 0, []
-        findings = self.monitor.look_at_validation(progress.epoch, **result.seen) if result.seen else []
-        self._save(best=is_best)
+        # Recorded before it is saved: who resumes from here records nothing of this epoch again.
         self.recorder.end_epoch(progress.history)
-        for finding in findings:
+        for finding in self.monitor.look_at_validation(progress.epoch, **result.seen) if result.seen else []:
             self.recorder.warn(finding.message)
-        if self._agree(self.interruption.asked)[0]:
+        self._save(best=is_best)
+        if self._agree(self.interruption.asked)[0] and not self._is_done():
             self._stop()
+
+    def _is_done(self) -> bool:
+        return self.progress.epoch >= self.config.epochs or self.progress.patience_is_over(self.config.early_stop)
 
     @contextlib.contextmanager
     def _averaged(self) -> Iterator[None]:
@@ -262,9 +288,16 @@ class TrainingLoop:
         return tuple(bool(vote > 0) for vote in self.fabric.all_reduce(votes, reduce_op="sum"))
 
     def _save(self, best: bool = False) -> None:
+        self._require_numbers()
         state = self.state_dict()
+        failure: OSError | None = None
         if self.fabric.is_global_zero:
-            self.run_folder.checkpoints.save(state, best)
+            try:
+                self.run_folder.checkpoints.save(state, best)
+            except OSError as error:
+                failure = error
+        if self._agree(failure is not None)[0]:  # all processes end, not only the one that writes
+            raise failure or OSError("the first process could not save the checkpoint")
         self._saved_at = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
@@ -274,7 +307,7 @@ class TrainingLoop:
             "network": network,
             "optimizer": optimizer,
             "scheduler": self.scheduler.state_dict(),
-            "precision": self.fabric._precision.state_dict(),
+            "precision": self.fabric._precision.state_dict(),  # fp16's loss scale; Fabric has no public way to it
             "average": None if self.average is None else self.average.state_dict(),
             "monitor": self.monitor.state_dict(),
             "progress": dataclasses.asdict(self.progress),

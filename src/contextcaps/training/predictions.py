@@ -1,6 +1,7 @@
 """A network's scores for a whole set of images, made by one process or by several, each image exactly once."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Literal
@@ -104,5 +105,11 @@ def _gather(own: tuple[Tensor, Tensor, Tensor]) -> list[tuple[Tensor, Tensor, Te
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return [own]
     everything: list = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(everything, own)
+    torch.distributed.all_gather_object(everything, own, group=_cpu_group())
     return everything
+
+
+@functools.cache
+def _cpu_group() -> torch.distributed.ProcessGroup | None:
+    """The processes, talking from main memory to main memory: on GPUs, scores of all images need not fit there."""
+    return torch.distributed.new_group(backend="gloo")

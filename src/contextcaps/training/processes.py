@@ -1,5 +1,6 @@
 """Processes and devices: one process, or several on one or more machines, by Lightning's Fabric."""
 
+import dataclasses
 import os
 from typing import Any
 
@@ -10,7 +11,7 @@ from contextcaps.training.lightning import Fabric
 from contextcaps.training.predictions import Precision
 from contextcaps.training.sharding import shard_network
 
-__all__ = ["device_name", "is_first_process", "make_fabric"]
+__all__ = ["device_name", "is_first_process", "make_fabric", "settle_processes", "settled_precision"]
 
 _PLUGINS: dict[Precision, str] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -22,26 +23,52 @@ def is_first_process() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
 
-def make_fabric(config: TrainConfig) -> tuple[Fabric, Precision]:
-    """The fabric that a configuration asks for, launched: from here on, all processes run. And the precision."""
-    gpu = torch.cuda.is_available() and config.accelerator != "cpu"
+def settle_processes(config: TrainConfig) -> TrainConfig:
+    """The configuration with its precision chosen, and the number of processes that torchrun started.
+
+    Raises:
+        ValueError: this machine cannot do what the configuration asks for.
+    """
+    gpu = _uses_gpu(config)
     if config.accelerator == "gpu" and not gpu:
         raise ValueError("accelerator: expected cpu or auto, as torch sees no GPU here, got gpu")
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+        asked = (config.devices, config.nodes)
+        if asked not in ((1, 1), (devices, nodes)):
+            raise ValueError(f"devices, nodes: expected {devices}, {nodes}, as torchrun was told, got {asked}")
+        config = dataclasses.replace(config, devices=devices, nodes=nodes)
     if gpu and config.devices > torch.cuda.device_count():
         raise ValueError(f"devices: expected at most {torch.cuda.device_count()}, the GPUs here, got {config.devices}")
-    precision = _precision(config, gpu)
+    return dataclasses.replace(config, precision=_precision(config, gpu))
+
+
+def make_fabric(config: TrainConfig) -> Fabric:
+    """The fabric that a settled configuration asks for, launched: from here on, all processes run."""
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is refused
         torch.use_deterministic_algorithms(True)
     fabric = Fabric(
-        accelerator="cuda" if gpu else "cpu",
+        accelerator="cuda" if _uses_gpu(config) else "cpu",
         devices=config.devices,
         num_nodes=config.nodes,
         strategy=_strategy(config),
-        precision=_PLUGINS[precision],  # type: ignore[arg-type]
+        precision=_PLUGINS[settled_precision(config)],  # type: ignore[arg-type]
     )
     fabric.launch()
-    return fabric, precision
+    return fabric
+
+
+def settled_precision(config: TrainConfig) -> Precision:
+    """The precision of a settled configuration."""
+    if config.precision == "auto":
+        raise ValueError("precision: expected a settled configuration, got auto")
+    return config.precision
+
+
+def _uses_gpu(config: TrainConfig) -> bool:
+    return torch.cuda.is_available() and config.accelerator != "cpu"
 
 
 def _precision(config: TrainConfig, gpu: bool) -> Precision:
@@ -65,4 +92,5 @@ def device_name(device: torch.device) -> str:
     """A device in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"CPU, {os.cpu_count()} cores, {threads} thread{'s' if threads != 1 else ''}"

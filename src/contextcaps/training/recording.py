@@ -8,9 +8,10 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from contextcaps.atomic import write_atomically
 from contextcaps.extras import import_extra
 from contextcaps.training.curves import write_curves
-from contextcaps.training.runs import Run, write_atomically
+from contextcaps.training.runs import Run
 
 __all__ = ["Recorder", "SilentRecorder", "metrics_table"]
 
@@ -45,20 +46,23 @@ class Recorder(SilentRecorder):
     Args:
         run: whose folder.
         step: the optimiser's steps so far; TensorBoard forgets what a stopped run wrote after it.
-        validation_images: how many, for the bar.
+        history: of the epochs so far.
         progress: show something at all.
         describe: the run in a few words, for the curves' title.
     """
 
-    def __init__(self, run: Run, step: int, validation_images: int, progress: bool, describe: str) -> None:
-        self.run, self.describe, self.validation_images = run, describe, validation_images
+    def __init__(self, run: Run, step: int, history: list[Record], progress: bool, describe: str) -> None:
+        self.run, self.describe = run, describe
         self.console = Console(stderr=True)
         self.progress = progress
         tensorboard = import_extra("torch.utils.tensorboard", "train", "curves in TensorBoard")
         self.board = tensorboard.SummaryWriter(str(run.folder / "tensorboard"), purge_step=step + 1 if step else None)
         if step == 0:
             self.board.add_text("configuration", f"```\n{run.config.to_yaml()}```")
-        self.best = 0.0
+        self.best = max((record["val_mAP"] for record in history), default=0.0)
+        if history:
+            self._write(history)
+            self._forget_timing(len(history))
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._started = self._line_at = self._epoch_at = time.monotonic()
@@ -126,13 +130,13 @@ class Recorder(SilentRecorder):
         record, now = history[-1], time.monotonic()
         seconds = now - self._epoch_at
         rate = self._epoch_images / max(seconds, 1e-3)
-        write_atomically(self.run.folder / "metrics.csv", metrics_table(history, self.run.config.seed))
+        self._write(history)
         timing = self.run.folder / "timing.csv"
         is_new = not timing.exists()
         with open(timing, "a", encoding="utf-8") as file:
             if is_new:
-                file.write("epoch,images,seconds_with_validation,images_per_second\n")
-            file.write(f"{record['epoch']:.0f},{self._epoch_images},{seconds:.2f},{rate:.1f}\n")
+                file.write("epoch,images,seconds_with_validation,images_per_second,seed\n")
+            file.write(f"{record['epoch']},{self._epoch_images},{seconds:.2f},{rate:.1f},{self.run.config.seed}\n")
         for name, value in record.items():
             if name not in ("epoch", "step"):
                 kind, _, rest = name.partition("_")
@@ -140,7 +144,6 @@ class Recorder(SilentRecorder):
                     f"{kind}/epoch_{rest}" if kind == "train" else f"{kind}/{rest}", value, int(record["step"])
                 )
         self.board.flush()
-        write_curves(history, self.run.folder / "curves.png", self.describe, self.run.config.seed)
         before, self.best = self.best, max(each["val_mAP"] for each in history)
         if self.progress:
             better = " (best so far)" if self.best > before and len(history) > 1 else ""
@@ -150,11 +153,24 @@ class Recorder(SilentRecorder):
                 f"constant prior {100 * record['prior_mAP']:.2f}, {_duration(seconds)}"
             )
 
+    def _write(self, history: list[Record]) -> None:
+        """What is written anew from the whole history."""
+        write_atomically(self.run.folder / "metrics.csv", metrics_table(history, self.run.config.seed))
+        write_curves(history, self.run.folder / "curves.png", self.describe, self.run.config.seed)
+
+    def _forget_timing(self, epochs: int) -> None:
+        """Drop what timing.csv says of epochs that come again."""
+        path = self.run.folder / "timing.csv"
+        if path.exists():
+            heading, *lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if int(line.partition(",")[0]) <= epochs]
+            write_atomically(path, "".join([heading, *kept]))
+
     def warn(self, message: str) -> None:
         """Something that the person should know."""
         self._say(f"warning: {message}")
         with open(self.run.folder / "warnings.log", "a", encoding="utf-8") as file:
-            file.write(message + "\n")
+            file.write(f"{message} (seed {self.run.config.seed})\n")
 
     def _say(self, text: str) -> None:
         """A line on the error stream, above the bar where there is one."""

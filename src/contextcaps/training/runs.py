@@ -1,22 +1,24 @@
 """A run: the folder in which everything about one training is kept."""
 
 import contextlib
+import dataclasses
 import datetime
 import importlib.metadata
 import json
-import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import contextcaps
+from contextcaps.atomic import write_atomically
 from contextcaps.data.cache import entry_lock
 from contextcaps.training.checkpoints import Checkpoints
 from contextcaps.training.config import TrainConfig
 
-__all__ = ["Run", "RunError", "versions", "write_atomically"]
+__all__ = ["Run", "RunError", "now", "versions"]
 
 _PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "kornia", "safetensors", "timm")
 
@@ -28,7 +30,7 @@ class RunError(ValueError):
 class Run:
     """The folder of one training run.
 
-        config.yaml   the whole configuration, as it was resolved
+        config.yaml   the whole configuration, as it was resolved; network.yaml has the network's
         run.json      seed, versions, commit, data, state
         metrics.csv   one row per epoch; timing.csv has the seconds
         curves.png    loss and mAP by epoch
@@ -51,6 +53,7 @@ class Run:
     def create(cls, config: TrainConfig) -> "Run":
         """Make a new run's folder, and write its configuration into it."""
         folder = _new_folder(config) if config.out is None else Path(config.out).expanduser()
+        config = dataclasses.replace(config, out=str(folder))
         if folder.exists() and not folder.is_dir():
             raise RunError(f"{folder}: expected a folder for the run, got a file")
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +83,7 @@ class Run:
         try:
             run = cls(folder, TrainConfig.from_yaml(path))
         except ValueError as error:
-            raise RunError(f"{path}: {error}") from None
+            raise RunError(str(error)) from None
         with contextlib.suppress(OSError, ValueError):
             run.facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         return run
@@ -97,6 +100,16 @@ class Run:
                     "folder with --out"
                 ) from None
             yield
+
+    def discard(self) -> None:
+        """Remove a run that came to nothing before its first step, so that its folder can be used."""
+        if self.checkpoints.folder.exists():
+            return
+        shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
+        for name in ("config.yaml", "network.yaml", "run.json", ".run.lock"):
+            (self.folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()  # only if nothing else is in it
 
     def record(self, **facts: Any) -> None:
         """Add to what run.json says."""
@@ -122,16 +135,6 @@ def now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _commit() -> str | None:
     """The commit of the source tree that this package is run from, with a + if it was changed since; None if none."""
     root = Path(__file__).resolve().parents[3]
@@ -150,9 +153,12 @@ def _commit() -> str | None:
 
 
 def _new_folder(config: TrainConfig) -> Path:
-    """The first free name under runs/."""
+    """A new folder with the first free name under runs/."""
     kind = config.data.partition(":")[0].partition("?")[0]
     number = 1
-    while (folder := Path("runs", f"{config.model}-{kind}-{number}")).exists():
+    while True:
+        folder = Path("runs", f"{config.model}-{kind}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)  # at once, so that another training takes the next number
+            return folder
         number += 1
-    return folder

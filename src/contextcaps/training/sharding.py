@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.tensor import DTensor
 
-__all__ = ["full_state", "load_full_state", "shard_network"]
+__all__ = ["full_state", "load_full_state", "local_part", "shard_network"]
 
 
 def shard_network(module: Any, mesh: Any) -> Any:
@@ -57,3 +58,8 @@ def _on_cpu(state: Any) -> Any:
     if isinstance(state, (list, tuple)):
         return type(state)(_on_cpu(value) for value in state)
     return state
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """This process's part of a tensor; all of it where nothing is shared."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -2,26 +2,31 @@
 
 import contextlib
 import dataclasses
-import errno
 import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from contextcaps.atomic import write_atomically
+from contextcaps.data.problems import Problem, Problems
 from contextcaps.models import CapsuleNetwork, ModelConfig, model_config
 from contextcaps.models.trained import Trained
 from contextcaps.training.class_weights import class_weights
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, open_training_parts
+from contextcaps.training.failures import failures_told
 from contextcaps.training.lightning import Fabric
-from contextcaps.training.loop import NonFiniteLoss, Progress, StoppedRun, TrainingLoop
+from contextcaps.training.loop import Progress, StoppedRun, TrainingLoop
 from contextcaps.training.module import TaggingModule
-from contextcaps.training.predictions import Precision
-from contextcaps.training.processes import device_name, is_first_process, make_fabric
+from contextcaps.training.processes import (
+    device_name,
+    is_first_process,
+    make_fabric,
+    settle_processes,
+    settled_precision,
+)
 from contextcaps.training.recording import Recorder, SilentRecorder
 from contextcaps.training.runs import Run, RunError, now, versions
 from contextcaps.training.validation import Validation
@@ -63,10 +68,18 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
         StoppedRun: somebody pressed Ctrl-C; the run was saved.
     """
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
+    config = settle_processes(config)
     parts = open_training_parts(config)
     network = _network_config(config, parts[0].classes)
+    config = dataclasses.replace(config, backbone=network.backbone)
+    _require_batches(config, len(parts[0]))
     run = Run.create(config) if is_first_process() else None
-    return _train(run, config, parts, network, progress)
+    try:
+        return _train(run, config, parts, network, progress)
+    except ValueError:
+        if run is not None:
+            run.discard()
+        raise
 
 
 def resume(folder: Path | str, *, progress: bool = True) -> TrainingResult:
@@ -80,6 +93,7 @@ def resume(folder: Path | str, *, progress: bool = True) -> TrainingResult:
         as `train`.
     """
     run = Run.open(folder)
+    run.config = settle_processes(run.config)
     parts = open_training_parts(run.config)
     network = _network_config(run.config, parts[0].classes)
     return _train(run if is_first_process() else None, run.config, parts, network, progress)
@@ -97,57 +111,64 @@ def _network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfi
     )
 
 
+def _require_batches(config: TrainConfig, images: int) -> None:
+    """There is at least one batch for each process."""
+    processes = config.devices * config.nodes
+    if images // processes < config.batch_size:
+        each = "" if processes == 1 else f" for {processes} processes"
+        raise ValueError(
+            f"batch_size: expected at most {images // processes}, as there are {images} training images{each}, "
+            f"got {config.batch_size}"
+        )
+    if processes > 1 and not config.prepare and config.on_bad == "skip":
+        raise ValueError("on_bad: expected stop, or a prepared copy, with several processes: they have to keep in step")
+
+
 def _train(
     run: Run | None, config: TrainConfig, parts: tuple[Part, Part], network_config: ModelConfig, progress: bool
 ) -> TrainingResult:
     """Train in every process; the first one has the run, and its lock."""
-    with contextlib.nullcontext() if run is None else run.locked(), _failures_told(run):
+    with contextlib.nullcontext() if run is None else run.locked(), failures_told(run):
         if run is not None:
-            _check_data(run, parts)
+            config = run.config
             for part in parts:
                 part.prepare(config, progress)
-        fabric, precision = make_fabric(config)
+            _record_data(run, parts)
+        fabric = make_fabric(config)
         folder: Any = fabric.broadcast(None if run is None else run.folder)
         if run is None:
             run = Run(folder, config)
             for part in parts:
                 part.prepare(config, progress=False)
-        loop, recorder = _loop(fabric, precision, run, parts, network_config, progress)
+        loop, recorder = _loop(fabric, run, parts, network_config, progress)
+        frequencies = np.asarray(loop.monitor.frequencies).tolist()
         try:
             result = loop.run()
             if fabric.is_global_zero:
-                export(run, network_config, result, np.asarray(loop.monitor.frequencies).tolist())
+                export(run, network_config, result, frequencies)
                 run.record(state="finished", ended=now())
         except StoppedRun:
             if fabric.is_global_zero:
-                if loop.progress.history:
-                    export(run, network_config, loop.progress, np.asarray(loop.monitor.frequencies).tolist())
+                _export_what_there_is(run, network_config, loop.progress, frequencies)
                 run.record(state="stopped", ended=now())
             raise
         finally:
             recorder.close()
+        if fabric.is_global_zero and not config.prepare:
+            _tell_left_out(config, [*loop.loader.problems.found, *loop.validation.loader.problems.found])  # type: ignore[attr-defined]
         parameters = sum(parameter.numel() for parameter in loop.network.parameters())
         assert result.best is not None
         return TrainingResult(run.folder, run.model_folder, result.history, result.best, parameters)
 
 
 def _loop(
-    fabric: Fabric,
-    precision: Precision,
-    run: Run,
-    parts: tuple[Part, Part],
-    network_config: ModelConfig,
-    progress: bool,
+    fabric: Fabric, run: Run, parts: tuple[Part, Part], network_config: ModelConfig, progress: bool
 ) -> tuple[TrainingLoop, SilentRecorder]:
     """The loop, where the last checkpoint left it, and what records it."""
     config, (training, validating) = run.config, parts
+    _require_batches(config, len(training))
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
     loader = training.loader(config, shuffle=True, seed=config.seed, drop_last=True, **share)
-    if len(loader) == 0:
-        raise ValueError(
-            f"batch_size: expected at most {len(training) // fabric.world_size}, as there are {len(training)} training "
-            f"images for {fabric.world_size} process(es), got {config.batch_size}"
-        )
     frequencies = torch.from_numpy(training.frequencies())  # [J]
     weights = None
     if config.class_weights != "none":
@@ -163,14 +184,15 @@ def _loop(
     step = 0 if state is None else state["progress"]["step"]
     recorder: SilentRecorder = SilentRecorder()
     if fabric.is_global_zero:
-        recorder = Recorder(run, step, len(validating), progress, f"{config.model} on {config.data}")
+        history = [] if state is None else state["progress"]["history"]
+        recorder = Recorder(run, step, history, progress, f"{config.model} on {config.data}")
     validation = Validation(
         fabric,
         validating.loader(config, **share),
         training.classes,
         frequencies,
         module.loss,
-        precision,
+        settled_precision(config),
         config.shard,
         recorder.validating,
     )
@@ -179,6 +201,7 @@ def _loop(
         loop.load_state_dict(state)
     if fabric.is_global_zero:
         _mend_best(run, loop.progress)
+        write_atomically(run.folder / "network.yaml", network_config.to_yaml())
         run.record(
             state="running",
             begun=run.facts.get("begun", now()),
@@ -186,7 +209,7 @@ def _loop(
             parameters=sum(parameter.numel() for parameter in network.parameters()),
             device=device_name(fabric.device),
             processes=fabric.world_size,
-            precision=precision,
+            precision=config.precision,
             command=run.facts.get("command", sys.argv),
             versions=versions(),
         )
@@ -209,8 +232,8 @@ def _mend_best(run: Run, progress: Progress) -> None:
         checkpoints.mark_best()
 
 
-def _check_data(run: Run, parts: tuple[Part, Part]) -> None:
-    """The data are those that the run began with."""
+def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
+    """Write down what the data are; refuse others than those that the run began with."""
     found = {name: part.source.fingerprint() for name, part in zip(("train", "val"), parts, strict=True)}
     known = run.facts.get("fingerprints")
     if known is not None and known != found:
@@ -220,6 +243,25 @@ def _check_data(run: Run, parts: tuple[Part, Part]) -> None:
         )
     images = {"train": len(parts[0]), "val": len(parts[1])}
     run.record(data=run.config.data, fingerprints=found, images=images, classes=len(parts[0].classes))
+    _tell_left_out(run.config, [problem for part in parts for problem in part.problems])
+
+
+def _tell_left_out(config: TrainConfig, found: list[Problem]) -> None:
+    """What could not be used of the data."""
+    if found:
+        problems = Problems(config.data, "skip")
+        problems.found = list(dict.fromkeys(found))
+        print(f"warning: left out: {problems.summary()}", file=sys.stderr, flush=True)
+
+
+def _export_what_there_is(run: Run, network: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
+    """Of a run that was stopped, the best epoch so far; a failure is no reason not to say how to go on."""
+    if not progress.history:
+        return
+    try:
+        export(run, network, progress, frequencies)
+    except (OSError, ValueError) as error:
+        print(f"warning: no model was exported: {error}", file=sys.stderr, flush=True)
 
 
 def export(run: Run, network_config: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
@@ -238,34 +280,8 @@ def export(run: Run, network_config: ModelConfig, progress: Progress, frequencie
         frequencies=tuple(frequencies),
         seed=run.config.seed,
         data=run.config.data,
+        val_data=run.config.val_data,
         epoch=int(best["epoch"]),
         metrics={name: value for name, value in best.items() if name.startswith(("val_", "prior_"))},
         versions=versions(),
     ).write(run.model_folder, network_config)
-
-
-@contextlib.contextmanager
-def _failures_told(run: Run | None) -> Iterator[None]:
-    """What goes wrong with the disk, in one message that says what is left; checkpoints' warnings in one line."""
-
-    def show(message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:
-        print(f"warning: {message}", file=sys.stderr, flush=True)
-
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = show
-            warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # nothing is changed in place here
-            yield
-    except NonFiniteLoss:
-        if run is not None:
-            run.record(state="failed", ended=now())
-        raise
-    except OSError as error:
-        if run is None or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        last = run.checkpoints.last if run.checkpoints.last.exists() else run.checkpoints.previous
-        kept = f"the last good checkpoint, {last}, is kept" if last.exists() else "no checkpoint had been saved yet"
-        raise OSError(
-            f"{run.folder}: the disk is full; {kept}. Free some space, then go on with: "
-            f"contextcaps train --resume {run.folder}"
-        ) from error

@@ -72,6 +72,8 @@ class Validation:
         found = predict(
             network, self.loader, self.classes, self.fabric.device, self.precision, tell, in_step=self.sharded
         )
+        if not bool(found.scores.isfinite().all()):
+            raise ValueError("the network gives scores that are no numbers, though its weights are; use fp32")
         result = self._judge(found) if self.fabric.is_global_zero else None
         seen = {} if result is None else result.seen
         told: Any = self.fabric.broadcast(None if result is None else dataclasses.replace(result, seen={}))

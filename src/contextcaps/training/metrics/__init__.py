@@ -1,6 +1,12 @@
 """How good scores are: rankings, decisions, calibration, and how sure one can be of each figure."""
 
-from contextcaps.training.metrics.bootstrap import Bootstrap, basic_interval, bootstrap, default_resamples
+from contextcaps.training.metrics.bootstrap import (
+    Bootstrap,
+    basic_interval,
+    bootstrap,
+    bootstrap_mean_average_precision,
+    default_resamples,
+)
 from contextcaps.training.metrics.calibration import Calibration, count_calibration
 from contextcaps.training.metrics.decisions import Decisions, count_decisions
 from contextcaps.training.metrics.prior import prior_scores, prior_thresholds
@@ -20,6 +26,7 @@ __all__ = [
     "count_calibration",
     "Calibration",
     "bootstrap",
+    "bootstrap_mean_average_precision",
     "Bootstrap",
     "basic_interval",
     "default_resamples",

@@ -16,7 +16,7 @@ from contextcaps.training.metrics.streaming import CHUNK_BYTES, Array
 from contextcaps.training.metrics.top import count_top_k
 from contextcaps.training.predictions import Predictions
 
-__all__ = ["ClassFigures", "Estimate", "Evaluation", "Metric", "evaluate_predictions"]
+__all__ = ["ClassFigures", "Estimate", "Evaluation", "Metric", "evaluate_predictions", "plain"]
 
 _CURVE_POINTS = 400
 
@@ -103,7 +103,7 @@ class Evaluation:
         """As plain lists, dictionaries and numbers, for JSON; None in place of what is not defined."""
         document = dataclasses.asdict(self)
         document["classes_left_out"] = self.left_out
-        return _plain(document)
+        return plain(document)
 
 
 def evaluate_predictions(
@@ -225,11 +225,12 @@ def _thinned(curve: Curve) -> PrecisionRecall:
     return PrecisionRecall(tuple(recall.tolist()), tuple(precision.tolist()))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Lists, dictionaries and numbers for JSON: tuples as lists, None in place of numbers that are not finite."""
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

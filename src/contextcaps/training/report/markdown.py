@@ -49,8 +49,9 @@ def _means(evaluation: Evaluation) -> str:
     text = (
         f"On {evaluation.images:,} images with {evaluation.positives:,} labels. In percent, but for the Brier score; "
         f"in brackets, 95 % intervals by bootstrap over images ({evaluation.resamples} resamples, seed "
-        f"{evaluation.seed}). The constant prior gives every image the training frequency of each class, without "
-        f"looking at it; at tuned thresholds it always says every class. {without}"
+        f"{evaluation.seed}). The constant prior gives every image the same score for a class, without looking at "
+        f"it: how often the class is in the training data, as far as the model says it, or else in these. At tuned "
+        f"thresholds it always says every class that it has seen. {without}"
     )
     return textwrap.fill(text, 118) + "\n"
 

@@ -2,10 +2,10 @@
 
 import io
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from contextcaps.atomic import write_atomically
 from contextcaps.training.report.evaluation import Evaluation
 from contextcaps.training.report.markdown import evaluation_markdown
 from contextcaps.training.report.plots import PICTURES, draw_pictures
@@ -44,8 +44,8 @@ def write_report(evaluation: Evaluation, folder: Path, title: str, facts: Mappin
     page = evaluation_markdown(evaluation, title, facts, PICTURES)
     # The documents come last: where they are, the plots they speak of are, too.
     return [
-        _write(folder / "evaluation.json", text.encode()),
-        _write(folder / "evaluation.md", page.encode()),
+        _write(folder / "evaluation.json", text),
+        _write(folder / "evaluation.md", page),
         *written,
     ]
 
@@ -54,11 +54,6 @@ def _fact(value: object) -> object:
     return value if isinstance(value, bool | int | str) or value is None else str(value)
 
 
-def _write(path: Path, content: bytes) -> Path:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _write(path: Path, content: str | bytes) -> Path:
+    write_atomically(path, content)
     return path
