@@ -120,7 +120,7 @@ OnBad = Literal["stop", "skip"]
 def data_inspect(
     source: SourceName,
     /,
-    html: Path | None = None,
+    html: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
     split: SplitName = None,
     images: int = 2000,
     check_images: bool = False,
@@ -161,7 +161,7 @@ def data_prepare(
     /,
     size: int = 64,
     split: SplitName = None,
-    cache: Path | None = None,
+    cache: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None,
     on_bad: OnBad = "stop",
 ) -> None:
     """Decode and resize a source once, into a copy that later runs read at full speed.
@@ -335,14 +335,16 @@ def tag(
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_MODEL")],
     images: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES...")] = (),
     /,
-    form: Annotated[Literal["jsonl", "csv", "parquet"] | None, tyro.conf.arg(name="format")] = None,
-    out: Path | None = None,
-    threshold: float | None = None,
-    top_k: int | None = None,
+    form: Annotated[
+        Literal["jsonl", "csv", "parquet"] | None, tyro.conf.arg(name="format", metavar="{jsonl,csv,parquet}")
+    ] = None,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    threshold: Annotated[float | None, tyro.conf.arg(metavar="SCORE")] = None,
+    top_k: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
     scores: Literal["tags", "all"] = "tags",
     batch_size: int = 64,
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    workers: int | None = None,
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
     quiet: Flag = False,
 ) -> None:
     """Tag images with a trained model: a row for each, with classes and scores.
@@ -398,7 +400,7 @@ def evaluate(
     devices: int = 1,
     nodes: int = 1,
     no_prepare: Flag = False,
-    cache: Path | None = None,
+    cache: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None,
     on_bad: Annotated[OnBad | None, tyro.conf.arg(metavar="{stop,skip}")] = None,
     resamples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
     seed: int = 0,
@@ -449,14 +451,15 @@ def evaluate(
         console = _Console()
         for table in evaluation_table(measured.evaluation):
             console.print(table)
-        console.print(f"Written to {measured.folder}: {', '.join(path.name for path in measured.files)}")
+        written = f"Written to {measured.folder}: {', '.join(path.name for path in measured.files)}"
+        console.print(written, soft_wrap=True, highlight=False)
 
 
 def demo(
     *,
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/demo"),
     seed: int = 0,
-    cache: Path | None = None,
+    cache: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None,
     quiet: Flag = False,
 ) -> None:
     """Train capsnet and contextcaps on drawn scenes, compare them, tag six images.
@@ -535,7 +538,10 @@ def _parse(words: list[str]) -> Callable[[], None]:
             return tyro.extras.subcommand_cli_from_dict(deferred, prog=program, description=about, args=words)
     except SystemExit as end:
         if end.code:
-            _complain(_in_one_line(complaint.getvalue()))
+            told = _in_one_line(complaint.getvalue())
+            if program == "contextcaps" and words and words[0] in commands:  # tyro names the page above
+                told = re.sub(r"see contextcaps.*--help$", f"see {program} {words[0]} --help", told)
+            _complain(told)
         raise
 
 
@@ -561,7 +567,8 @@ def _in_one_line(box: str) -> str:
             said.append(re.sub(r"^.*?(run|see):? ", "see ", text))
         elif text and not text.startswith("Argument helptext"):
             said.append(text.rstrip("."))
-    return "; ".join(said) or " ".join(box.split())
+    line = "; ".join(said) or " ".join(box.split())
+    return re.sub(r"no type matching .* could be instantiated from \['(.*?)'\].*?(?=; see|$)", r"cannot be '\1'", line)
 
 
 def _complain(message: str) -> None:

@@ -1,6 +1,7 @@
 """A training run small enough for tests: a few seconds, everything switched on that resuming depends on."""
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,10 @@ def small_words(out: Path, cache: Path, **changes: Any) -> list[str]:
 def finals(run: Path) -> dict[str, Any]:
     """What a run ended with, except what tells of time: for comparisons bit by bit."""
     state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    trained = json.loads((run / "model" / "trained.json").read_text(encoding="utf-8"))
     return {
         "model": (run / "model" / "model.safetensors").read_bytes(),
-        "trained": (run / "model" / "trained.json").read_text(encoding="utf-8"),
+        "trained": {**trained, "versions": None},  # the source tree may be edited meanwhile
         "metrics": (run / "metrics.csv").read_text(encoding="utf-8"),
         "state": _bits(state),
     }

@@ -108,6 +108,12 @@ def test_two_processes_train_as_one_with_twice_the_batch(tmp_path, cache) -> Non
     assert second == pytest.approx(first, rel=1e-3)
 
 
+def test_two_processes_in_half_precision(tmp_path, cache) -> None:
+    run_command(*small_words(tmp_path / "run", cache, epochs=1, devices=2, precision="bf16"), "--quiet")
+    metrics = json.loads((tmp_path / "run" / "model" / "trained.json").read_text())["metrics"]
+    assert 0 < metrics["val_loss"] < 10
+
+
 def test_sharing_the_weights_changes_nothing_and_torchrun_works(tmp_path, cache) -> None:
     settings: dict[str, Any] = {"epochs": 1, "devices": 2, "checkpoint_steps": 4}
     alone = {**settings, "devices": 1}  # torchrun says how many there are

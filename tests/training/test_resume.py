@@ -111,8 +111,7 @@ def test_killed_again_and_again(tmp_path, cache, whole, monkeypatch) -> None:
         except Killed:
             continue
         break
-    ended = finals(tmp_path / "run")
-    assert {**ended, "trained": None} == {**whole, "trained": None}
+    assert finals(tmp_path / "run") == whole
 
 
 @pytest.mark.parametrize("accumulate", [2, 4])
@@ -345,8 +344,7 @@ def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, cache,
     assert Run.open(tmp_path / "run").facts["state"] == "stopped"
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()  # the best so far can be used
     resume(tmp_path / "run", progress=False)
-    ended = finals(tmp_path / "run")
-    assert {**ended, "trained": None} == {**whole, "trained": None}
+    assert finals(tmp_path / "run") == whole
 
 
 def test_a_signal_during_the_validation(tmp_path, cache, whole, monkeypatch) -> None:
@@ -370,6 +368,19 @@ def test_a_signal_during_the_validation(tmp_path, cache, whole, monkeypatch) -> 
     assert finals(tmp_path / "run") == whole
 
 
+def test_stopped_before_it_began(tmp_path, cache, monkeypatch) -> None:
+    """While images are prepared, say: nothing is left, and the same command can be given again."""
+    from contextcaps.training.data import Part
+
+    def interrupted(part, config, progress=True) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Part, "prepare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(small_config(tmp_path / "run", cache), progress=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_resuming_a_finished_run_changes_nothing(tmp_path, cache, whole) -> None:
     train(small_config(tmp_path / "run", cache), progress=False)
     resume(tmp_path / "run", progress=False)
@@ -382,7 +393,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path, cache, monkeypatch) ->
     step = TaggingModule.training_step
 
     def spoil(module, batch, index):
-        if batch.epoch == 1 and batch.step == 2:
+        if (batch.batch.epoch, batch.batch.step) == (1, 2):
             next(module.network.head.votes.parameters()).data[0] = float("nan")
         return step(module, batch, index)
 

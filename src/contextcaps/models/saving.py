@@ -73,7 +73,8 @@ def find_files(source: str, is_path: bool, download: dict[str, Any]) -> tuple[Pa
             raise ValueError(f"{source}: a local folder takes no option {', '.join(download)}")
         config, weights = (Path(source, name) for name in names)
         return config, weights
-    if is_path or source.count("/") != 1 or source.startswith((".", "/", "~")):
+    # A misspelt run, such as runs/frist, is not to be asked for on the Hub.
+    if is_path or source.count("/") != 1 or source.startswith((".", "/", "~", "runs/")):
         raise ModelFileError(
             f"{source}: no such folder; expected one written by save_pretrained (a run's has it as model/)"
         )

@@ -78,6 +78,9 @@ class Tagger:
         self.classes: tuple[str, ...] = config.class_names or tuple(str(index) for index in range(config.num_classes))
         self.thresholds: tuple[float, ...] = (_UNTUNED,) * len(self.classes) if trained is None else trained.thresholds
 
+    def __repr__(self) -> str:
+        return f"Tagger({self.network.config.model}, {len(self.classes)} classes, on {self.device})"
+
     def tag(
         self,
         images: Any,

@@ -52,9 +52,9 @@ class TrainConfig(Configuration):
 
     _title: ClassVar[str] = "a training run's configuration"
 
-    data: str = "scenes"
+    data: Annotated[str, tyro.conf.arg(metavar="SOURCE")] = "scenes"
     """Where images come from: scenes, ade20k:PATH, coco:PATH, voc:PATH, table:FILE, shards:PATTERN, hf:NAME, …"""
-    val_data: str | None = None
+    val_data: Annotated[str | None, tyro.conf.arg(metavar="SOURCE")] = None
     """Another source to validate on; then all of the first one's training part is trained on."""
     model: str = "contextcaps"
     """Which network; `contextcaps models` lists them."""
@@ -62,7 +62,7 @@ class TrainConfig(Configuration):
         default_factory=dict
     )
     """Settings of the network that differ from its preset's, such as types=8 routing_iterations=1."""
-    out: str | None = None
+    out: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """The run's folder; by default a new one under runs/, named by model and data."""
     seed: int = 0
     """Of everything that is random: starting weights, order of images, augmentation, division of the data."""
@@ -73,11 +73,11 @@ class TrainConfig(Configuration):
     """paper, small, timm:NAME, or auto: paper up to 32 px, small beyond."""
     prepare: bool = True
     """Decode and resize all images once into the cache; without it they are decoded in every epoch."""
-    cache: str | None = None
+    cache: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder for prepared copies, instead of the user's cache."""
     on_bad: OnBad = "stop"
     """Stop at bad data, or skip it and report it."""
-    workers: int | None = None
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Images to decode at once; as many as there are cores by default."""
 
     epochs: int = 20

@@ -22,7 +22,7 @@ from contextcaps.training.diagnosis import diagnose_non_finite
 from contextcaps.training.health import Monitor
 from contextcaps.training.interruption import Interruption
 from contextcaps.training.lightning import Fabric
-from contextcaps.training.module import TaggingModule
+from contextcaps.training.module import Sealed, TaggingModule
 from contextcaps.training.recording import SilentRecorder
 from contextcaps.training.runs import Run
 from contextcaps.training.sharding import full_state, load_full_state, local_part
@@ -111,7 +111,7 @@ class TrainingLoop:
         progress = self.progress
         with Interruption() as interruption:
             self.interruption = interruption
-            while not self._is_done():
+            while not self.is_done():
                 self.recorder.begin_epoch(progress.epoch, progress.batch, self.batches)
                 self._train_epoch()
                 self._end_epoch()
@@ -144,7 +144,7 @@ class TrainingLoop:
     def _train_batch(self, batch: Batch, steps_now: bool) -> None:
         batch = batch.to(self.fabric.device)
         with self.fabric.no_backward_sync(self.wrapped, enabled=not steps_now):
-            output = self.wrapped.training_step(batch, batch.step)
+            output = self.wrapped.training_step(Sealed(batch), batch.step)
             self.fabric.backward(output["loss"] / self._window(batch.step))
         self._unread.append(output["loss"].detach())
         if steps_now:
@@ -257,10 +257,11 @@ class TrainingLoop:
         for finding in self.monitor.look_at_validation(progress.epoch, **result.seen) if result.seen else []:
             self.recorder.warn(finding.message)
         self._save(best=is_best)
-        if self._agree(self.interruption.asked)[0] and not self._is_done():
+        if self._agree(self.interruption.asked)[0] and not self.is_done():
             self._stop()
 
-    def _is_done(self) -> bool:
+    def is_done(self) -> bool:
+        """Whether no epoch is left."""
         return self.progress.epoch >= self.config.epochs or self.progress.patience_is_over(self.config.early_stop)
 
     @contextlib.contextmanager

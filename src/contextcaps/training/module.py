@@ -18,7 +18,14 @@ from contextcaps.training.config import TrainConfig
 from contextcaps.training.lightning import LightningModule
 from contextcaps.training.losses import LOSSES
 
-__all__ = ["TaggingModule", "parameter_groups"]
+__all__ = ["Sealed", "TaggingModule", "parameter_groups"]
+
+
+class Sealed:
+    """A batch on its way into a wrapped module. Lightning would take a bare one apart, to convert its numbers."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
 
 
 class TaggingModule(LightningModule):
@@ -49,8 +56,9 @@ class TaggingModule(LightningModule):
             Augmentation(config.augment, config.seed + 1_000_003 * rank) if config.augmentation else None
         )
 
-    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+    def training_step(self, batch: "Batch | Sealed", batch_idx: int) -> dict[str, Tensor]:
         """Loss (a number) and scores [B, J] of a batch, augmented. Every random draw depends on the batch alone."""
+        batch = batch.batch if isinstance(batch, Sealed) else batch
         self._seed(batch)
         images, targets = batch.images, batch.targets  # [B, 3, H, W], [B, J]
         if self.augmentation is not None:

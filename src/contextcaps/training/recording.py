@@ -138,7 +138,7 @@ class Recorder(SilentRecorder):
                 file.write("epoch,images,seconds_with_validation,images_per_second,seed\n")
             file.write(f"{record['epoch']},{self._epoch_images},{seconds:.2f},{rate:.1f},{self.run.config.seed}\n")
         for name, value in record.items():
-            if name not in ("epoch", "step"):
+            if name not in ("epoch", "step", "learning_rate"):
                 kind, _, rest = name.partition("_")
                 self.board.add_scalar(
                     f"{kind}/epoch_{rest}" if kind == "train" else f"{kind}/{rest}", value, int(record["step"])

@@ -76,9 +76,9 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
     run = Run.create(config) if is_first_process() else None
     try:
         return _train(run, config, parts, network, progress)
-    except ValueError:
+    except (ValueError, KeyboardInterrupt):
         if run is not None:
-            run.discard()
+            run.discard()  # unless it has begun
         raise
 
 
@@ -214,7 +214,9 @@ def _loop(
             versions=versions(),
         )
         if progress and step:
-            print(f"going on after step {step} (epoch {loop.progress.epoch + 1})", file=sys.stderr, flush=True)
+            going_on = f"going on after step {step} (epoch {loop.progress.epoch + 1})"
+            ended = f"{run.folder} has ended, after step {step}; its model is exported again"
+            print(ended if loop.is_done() else going_on, file=sys.stderr, flush=True)
     return loop, recorder
 
 

@@ -29,8 +29,9 @@ def _metrics_table(evaluation: Evaluation) -> Table:
         title=f"{evaluation.images:,} images, {len(evaluation.classes)} classes"
         + (f", {left_out} of them without a positive and left out of class means" if left_out else ""),
         title_justify="left",
-        caption=f"in percent, but for the Brier score; intervals: bootstrap over images, {evaluation.resamples} "
-        f"resamples, seed {evaluation.seed}",
+        caption=f"In percent, but for the Brier score. Intervals: basic bootstrap over images, {evaluation.resamples} "
+        f"resamples, seed {evaluation.seed}; where few images show a class, its AP tends to be too high, and the "
+        "interval lies below it.",
         caption_justify="left",
     )
     table.add_column("metric", no_wrap=True)
