@@ -18,6 +18,7 @@ from contextcaps.capsules.guards import (
     require_tensor,
     widen,
 )
+from contextcaps.capsules.summing import AnyVotes, sum_votes
 
 __all__ = ["correlation_weights", "correlate", "uniform_alpha", "CorrelationModule", "CorrelationResult", "LowLevelMap"]
 
@@ -94,9 +95,9 @@ def correlate(votes: Tensor, alpha: Tensor) -> Tensor:
     return weighted_sum(votes, weights)  # [B, J, I]
 
 
-def weighted_sum(votes: Tensor, weights: Tensor) -> Tensor:
+def weighted_sum(votes: AnyVotes, weights: Tensor) -> Tensor:
     """Σ_k weights_jk · vote_kj, [B, K, J, I] and [B, J, K] → [B, J, I]."""
-    return torch.einsum("bjk,bkji->bji", weights.to(votes.dtype), votes)
+    return sum_votes(votes, weights.transpose(1, 2))
 
 
 class CorrelationResult(NamedTuple):

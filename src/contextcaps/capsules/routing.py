@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from contextcaps.capsules.guards import require_choice, require_count, require_same_dtype, require_tensor, widen
 from contextcaps.capsules.squash import squash
+from contextcaps.capsules.summing import AnyVotes, agree_with_votes, require_votes, scale_votes, sum_votes
 
 __all__ = ["dynamic_routing", "DynamicRouting", "RoutingResult", "InitialAs", "Normalize"]
 
@@ -32,7 +33,7 @@ class RoutingResult(NamedTuple):
 
 
 def dynamic_routing(
-    votes: Tensor,
+    votes: AnyVotes,
     iterations: int = 3,
     initial: Tensor | None = None,
     initial_as: InitialAs = "couplings",
@@ -46,7 +47,7 @@ def dynamic_routing(
     the last, b_kj ← b_kj + vote_kj · v_j.
 
     Args:
-        votes: [B, K, J, I].
+        votes: [B, K, J, I]; or votes that are never all in memory.
         iterations: how often couplings are computed; 1 sums all votes with the same weight.
         initial: initial routing weights, [B, K] (the same for all classes) or [B, K, J].
         initial_as: what `initial` is taken for. "couplings": it is the couplings of the first iteration, and multiplies
@@ -60,7 +61,7 @@ def dynamic_routing(
     >>> result.decisions.shape, result.couplings.sum(dim=2).allclose(torch.ones(2, 12))
     (torch.Size([2, 5, 16]), True)
     """
-    batch, count, classes, attributes = require_tensor("votes", votes, "B K J I")
+    batch, count, classes, attributes = require_votes(votes)
     require_count("iterations", iterations)
     require_choice("initial_as", initial_as, ("couplings", "logits", "gate"))
     require_choice("normalize", normalize, ("classes", "capsules"))
@@ -73,8 +74,9 @@ def dynamic_routing(
         require_same_dtype(votes=votes, initial=initial)
 
     if weights is not None and initial_as == "gate":
-        votes = votes * weights.unsqueeze(-1).to(votes.dtype)  # [B, K, J, I]
-    logits = torch.zeros(batch, count, classes, dtype=widen(votes).dtype, device=votes.device)  # [B, K, J]
+        votes = scale_votes(votes, weights)  # [B, K, J, I]
+    wide = torch.promote_types(votes.dtype, torch.float32)
+    logits = torch.zeros(batch, count, classes, dtype=wide, device=votes.device)  # [B, K, J]
     if weights is not None and initial_as == "logits":
         logits = logits + weights  # [B, K, J]
 
@@ -83,12 +85,12 @@ def dynamic_routing(
         couplings = torch.softmax(logits, dim=softmax_dim)  # [B, K, J]
         if weights is not None and initial_as == "couplings":
             couplings = weights.expand_as(couplings) if iteration == 0 else couplings * weights  # [B, K, J]
-        sums = gain * torch.einsum("bkj,bkji->bji", couplings.to(votes.dtype), votes)  # [B, J, I]
+        sums = gain * sum_votes(votes, couplings)  # [B, J, I]
         if bias is not None:
             sums = sums + bias  # [B, J, I]
         decisions = squash(sums)  # [B, J, I]
         if iteration + 1 < iterations:
-            logits = logits + torch.einsum("bkji,bji->bkj", votes, decisions.to(votes.dtype))  # [B, K, J]
+            logits = logits + agree_with_votes(votes, decisions)  # [B, K, J]
     return RoutingResult(decisions, couplings.to(votes.dtype), logits, sums)
 
 
@@ -127,7 +129,7 @@ class DynamicRouting(nn.Module):
         require_choice("normalize", normalize, ("classes", "capsules"))
         self.bias = None if bias_shape is None else nn.Parameter(torch.zeros(bias_shape))  # [J, I]
 
-    def forward(self, votes: Tensor, initial: Tensor | None = None, gain: Tensor | float = 1.0) -> RoutingResult:
+    def forward(self, votes: AnyVotes, initial: Tensor | None = None, gain: Tensor | float = 1.0) -> RoutingResult:
         return dynamic_routing(votes, self.iterations, initial, self.initial_as, self.normalize, self.bias, gain)
 
     def extra_repr(self) -> str:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from contextcaps.capsules import (
     CorrelationModule,
@@ -18,8 +19,12 @@ from contextcaps.capsules import (
     squash,
 )
 from contextcaps.capsules.correlation import weighted_sum
+from contextcaps.capsules.fused import ImplicitVotes, LeanVotes
 from contextcaps.capsules.routing import InitialAs
+from contextcaps.capsules.summing import AnyVotes, scale_votes
 from contextcaps.models.config import ModelConfig
+
+_LEAN_FROM = 1 << 22  # votes; below, they fit into a cache and need no tiles
 
 __all__ = ["CapsuleHead", "Intermediates", "ModelOutput"]
 
@@ -126,9 +131,12 @@ class CapsuleHead(nn.Module):
 
     def forward(self, features: Tensor, return_intermediates: bool = False) -> ModelOutput:
         capsules = self.primary(features)  # [B, K, A]
+        grid = self.primary.grid_of(features) if self.takes_any_size else self.grid
+        if not return_intermediates and self.is_lean(capsules):
+            decisions = self._aggregate(capsules, self._implicit_votes(capsules), grid).decisions
+            return ModelOutput(lengths(decisions), decisions)
         votes = self.votes(capsules)  # [B, K, J, I]
         corrected = votes if self.crf is None else self.crf(votes)  # [B, K, J, I]
-        grid = self.primary.grid_of(features) if self.takes_any_size else self.grid
         steps = self._aggregate(capsules, corrected, grid)
         intermediates = None
         if return_intermediates:
@@ -145,7 +153,31 @@ class CapsuleHead(nn.Module):
             )
         return ModelOutput(lengths(steps.decisions), steps.decisions, intermediates)
 
-    def _aggregate(self, capsules: Tensor, votes: Tensor, grid: tuple[int, int]) -> "_Aggregation":
+    def is_lean(self, capsules: Tensor) -> bool:
+        """Whether the votes of capsules [B, K, A] are computed a few at a time rather than all held in memory."""
+        if isinstance(self.routing, EMRouting) or torch.compiler.is_compiling():
+            return False
+        if isinstance(self.votes.weight, DTensor):  # shared among processes, and put together for `Votes.forward` only
+            return False
+        config = self.config
+        votes = capsules.shape[0] * capsules.shape[1] * config.num_classes * config.decision_attributes
+        by_size = capsules.device.type == "cpu" and votes >= _LEAN_FROM
+        return config.backend == "lean" or (config.backend == "auto" and by_size)
+
+    def _implicit_votes(self, capsules: Tensor) -> ImplicitVotes:
+        """The votes, after the CRF, of capsules [B, K, A]."""
+        weight: Tensor = self.votes.weight  # [K or D, A, J, I]
+        if torch.is_autocast_enabled(capsules.device.type):
+            dtype = torch.get_autocast_dtype(capsules.device.type)
+            capsules, weight = capsules.to(dtype), weight.to(dtype)
+        pairwise = () if self.crf is None else tuple(each.to(capsules.dtype) for each in self.crf.potentials)
+        correct = None if self.crf is None else self.crf.correct
+        shape = (*capsules.shape[:2], *weight.shape[2:])
+        once = self.routing is None or self.routing.iterations == 1
+        backend = LeanVotes(capsules, weight, correct, pairwise, keep=not once)
+        return ImplicitVotes(backend, (capsules, weight, *pairwise), shape, once)
+
+    def _aggregate(self, capsules: Tensor, votes: AnyVotes, grid: tuple[int, int]) -> "_Aggregation":
         """Decisions from the votes (after the CRF, where there is one), with RW, CORR and routing as configured."""
         initial = None if self.initial is None else self.initial(capsules, grid)  # [B, K]
         gate = initial if self.config.initial_routing == "gate" else None  # [B, K]
@@ -167,8 +199,9 @@ class CapsuleHead(nn.Module):
             priorities = (weights * self.capsules**0.5).transpose(1, 2)  # [B, K, J]
             factors = priorities if factors is None else priorities * factors  # [B, K, J]
         if factors is not None:
-            votes = votes * factors.unsqueeze(-1).to(votes.dtype)  # [B, K, J, I]
+            votes = scale_votes(votes, factors)  # [B, K, J, I]
         if isinstance(self.routing, EMRouting):
+            assert isinstance(votes, Tensor)
             clusters = self.routing(votes, lengths(capsules))
             return _Aggregation(clusters.decisions, clusters.means, initial, clusters.couplings, None, weights)
         routed = self.routing(votes, None if gate is not None else initial, self.gain)
