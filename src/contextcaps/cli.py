@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import io
 import os
 import re
@@ -10,13 +9,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 import contextcaps
+from contextcaps.first_process import is_first_process
+from contextcaps.wrong_words import complain, deferred, in_one_line
 
 if TYPE_CHECKING:  # each command imports what it needs, so that --help does not wait for torch
     from contextcaps.data import Problem, Source
@@ -238,12 +239,10 @@ def _checked(source: str) -> str:
 
 def _report_skipped(source: str, found: "Sequence[Problem]") -> None:
     """How many samples were left out, on standard error, and the first problems."""
-    from contextcaps.data import Problems
+    from contextcaps.data.problems import left_out
 
-    problems = Problems(source, "skip")
-    problems.found = list(dict.fromkeys(found))
-    if problems.found:
-        print(f"{len({problem.where for problem in found}):,} left out: {problems.summary()}", file=sys.stderr)
+    if found:
+        print(left_out(source, found), file=sys.stderr)
 
 
 def data() -> None:
@@ -299,7 +298,7 @@ def _train_command(words: list[str]) -> Callable[..., None]:
                 _checked(source)
             options = {**defaults.options, **run.options}  # --set adds to the file's
             result = train_run(dataclasses.replace(run, options=options), progress=not quiet)
-        if _is_first_process():
+        if is_first_process():
             _summarise(result)
 
     return command
@@ -447,7 +446,7 @@ def evaluate(
         seed=seed,
         progress=not quiet,
     )
-    if _is_first_process():
+    if is_first_process():
         console = _Console()
         for table in evaluation_table(measured.evaluation):
             console.print(table)
@@ -507,17 +506,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finally:
             sys.stdout.flush()  # here, so that a closed pipe is met below rather than at the interpreter's end
     except (ValueError, ImportError) as error:
-        _complain(str(error))
+        complain(str(error))
         raise SystemExit(2) from None
     except BrokenPipeError:  # whoever read the output has seen enough, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
         raise SystemExit(141) from None
     except OSError as error:
-        _complain(str(error))
+        complain(str(error))
         raise SystemExit(1) from None
     except KeyboardInterrupt as error:
-        if _is_first_process():
-            _complain(str(error) or "stopped")
+        if is_first_process():
+            complain(str(error) or "stopped")
         raise SystemExit(130) from None
 
 
@@ -533,53 +532,16 @@ def _parse(words: list[str]) -> Callable[[], None]:
         with contextlib.redirect_stderr(complaint):
             if words[:1] == ["train"]:
                 program = "contextcaps train"
-                return tyro.cli(_deferred(_train_command(words[1:])), prog=program, args=words[1:])
-            deferred = {name: _deferred(command) for name, command in commands.items()}
-            return tyro.extras.subcommand_cli_from_dict(deferred, prog=program, description=about, args=words)
+                return tyro.cli(deferred(_train_command(words[1:])), prog=program, args=words[1:])
+            offered = {name: deferred(command) for name, command in commands.items()}
+            return tyro.extras.subcommand_cli_from_dict(offered, prog=program, description=about, args=words)
     except SystemExit as end:
         if end.code:
-            told = _in_one_line(complaint.getvalue())
+            told = in_one_line(complaint.getvalue())
             if program == "contextcaps" and words and words[0] in commands:  # tyro names the page above
                 told = re.sub(r"see contextcaps.*--help$", f"see {program} {words[0]} --help", told)
-            _complain(told)
+            complain(told)
         raise
-
-
-def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
-    """A command with the same flags that, called, gives what is to be done instead of doing it."""
-
-    @functools.wraps(command)
-    def defer(*arguments: Any, **flags: Any) -> Callable[[], None]:
-        return functools.partial(command, *arguments, **flags)
-
-    return defer
-
-
-def _in_one_line(box: str) -> str:
-    """What tyro complains of, in a box of several lines and sections, without the help that it repeats."""
-    rows = [line[1:-1] for line in box.splitlines() if line.startswith(("│", "|"))]  # | where a terminal has no other
-    said = []
-    for section in re.split("[─-]{20,}", "\n".join(rows)):
-        lines = [line for line in section.splitlines() if line.strip("─- ")]
-        plain = [line.strip() for line in lines if not line.startswith(" " * 6)]  # further in stands a flag's help
-        text = " ".join(plain)
-        if text.startswith("For full helptext"):
-            said.append(re.sub(r"^.*?(run|see):? ", "see ", text))
-        elif text and not text.startswith("Argument helptext"):
-            said.append(text.rstrip("."))
-    line = "; ".join(said) or " ".join(box.split())
-    return re.sub(r"no type matching .* could be instantiated from \['(.*?)'\].*?(?=; see|$)", r"cannot be '\1'", line)
-
-
-def _complain(message: str) -> None:
-    """One message on the error stream; with several processes it says whose."""
-    who = "" if _is_first_process() else f" (process {os.environ.get('RANK', os.environ.get('LOCAL_RANK'))})"
-    print(f"contextcaps{who}: {message}", file=sys.stderr)
-
-
-def _is_first_process() -> bool:
-    """As `contextcaps.training.processes.is_first_process`, without waiting for torch."""
-    return os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["cache_folder", "discard", "entry_lock", "publish", "remove_stale", "temporary_folder"]
+__all__ = ["cache_folder", "discard", "entry_lock", "publish", "remove_stale", "synchronise", "temporary_folder"]
 
 _STALE_WITHOUT_LOCKS = (
     24 * 3600.0
@@ -77,15 +77,15 @@ def temporary_folder(folder: Path, name: str) -> Path:
 def publish(temporary: Path, final: Path) -> None:
     """Give a filled folder its final name once its content is on the disk; if another was quicker, keep that one."""
     for path in sorted(temporary.iterdir()):
-        _synchronise(path)
-    _synchronise(temporary)
+        synchronise(path)
+    synchronise(temporary)
     try:
         os.rename(temporary, final)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) and not final.exists():
             raise
         shutil.rmtree(temporary, ignore_errors=True)
-    _synchronise(final.parent)
+    synchronise(final.parent)
 
 
 def discard(final: Path) -> None:
@@ -121,7 +121,7 @@ def remove_stale(folder: Path, own: str, locked: bool) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _synchronise(path: Path) -> None:
+def synchronise(path: Path) -> None:
     """Wait until a file or a folder's list of names is on the disk."""
     if path.is_dir() and os.name == "nt":
         return  # Windows does not open folders

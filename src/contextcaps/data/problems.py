@@ -1,9 +1,10 @@
 """Bad data: collected, then told all at once, and either refused or left out."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
-__all__ = ["DataError", "OnBad", "Problem", "Problems"]
+__all__ = ["DataError", "OnBad", "Problem", "Problems", "left_out"]
 
 OnBad = Literal["stop", "skip"]
 
@@ -59,3 +60,10 @@ class Problems:
         if count > self.SHOWN:
             lines.append(f"  … and {count - self.SHOWN} more")
         return "\n".join(lines)
+
+
+def left_out(source: str, found: Sequence[Problem]) -> str:
+    """How many samples of a source were left out, and the first problems."""
+    problems = Problems(source, "skip")
+    problems.found = list(dict.fromkeys(found))
+    return f"{len({problem.where for problem in found}):,} left out: {problems.summary()}"

@@ -24,9 +24,9 @@ from contextcaps.capsules.routing import InitialAs
 from contextcaps.capsules.summing import AnyVotes, scale_votes
 from contextcaps.models.config import ModelConfig
 
-_LEAN_FROM = 1 << 22  # votes; below, they fit into a cache and need no tiles
-
 __all__ = ["CapsuleHead", "Intermediates", "ModelOutput"]
+
+_LEAN_FROM = 1 << 22  # votes; below, they fit into a cache and need no tiles
 
 
 class Intermediates(NamedTuple):

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from contextcaps.data.cache import synchronise
+
 __all__ = ["CheckpointError", "Checkpoints"]
 
 _DAMAGED = (OSError, EOFError, ValueError, RuntimeError, KeyError, zipfile.BadZipFile)
@@ -62,7 +64,8 @@ class Checkpoints:
         os.replace(temporary, self.last)
         if best:
             self.mark_best()
-        _synchronise(self.folder)
+        with contextlib.suppress(OSError):  # some file systems cannot
+            synchronise(self.folder)
 
     def mark_best(self) -> None:
         """Let the last checkpoint be the best one, too; it takes no room of its own where the disk has links."""
@@ -117,13 +120,3 @@ class Checkpoints:
         if state is None:
             raise CheckpointError(f"{path}: damaged checkpoint ({bad} does not match its checksum)")
         return state
-
-
-def _synchronise(folder: Path) -> None:
-    """Wait until a folder's names are on the disk, where the system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

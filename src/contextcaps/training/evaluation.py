@@ -9,6 +9,7 @@ from contextcaps.data import DataError, Source, open_source
 from contextcaps.data.problems import OnBad
 from contextcaps.data.progress import progress_of
 from contextcaps.data.splits import open_part
+from contextcaps.first_process import is_first_process
 from contextcaps.models import CapsuleNetwork
 from contextcaps.models.loading import load_model
 from contextcaps.models.trained import Trained
@@ -17,7 +18,6 @@ from contextcaps.training.data import Part, open_parts, open_training_parts
 from contextcaps.training.predictions import Predictions, predict
 from contextcaps.training.processes import (
     device_name,
-    is_first_process,
     make_fabric,
     settle_processes,
     settled_precision,
@@ -106,7 +106,8 @@ def evaluate(
         part.prepare(config, progress)  # before the other processes are started
     fabric, used = make_fabric(config), settled_precision(config)
     fabric.barrier()
-    part.prepare(config, progress=False)
+    if not is_first_process():
+        part.prepare(config, progress=False)
     loader = part.loader(config, rank=fabric.global_rank, world_size=fabric.world_size)
     network = network.to(fabric.device)
     with progress_of(f"evaluating on {name}", len(part), progress and fabric.is_global_zero) as tell:

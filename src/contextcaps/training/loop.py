@@ -203,7 +203,7 @@ class TrainingLoop:
         self._unread = []
         for offset, loss in enumerate(losses.tolist()):
             if not math.isfinite(loss):
-                self._refuse(f"the loss is {loss}", (late - 1 - offset) // self.config.accumulate)
+                self._refuse(f"the loss is {loss}", loss, (late - 1 - offset) // self.config.accumulate)
             total, count = self.progress.losses or (0.0, 0)
             self.progress.losses = [total + loss, count + 1]
         self.recorder.show_loss(self.progress.step, loss, self.scheduler.get_last_lr()[0])
@@ -213,13 +213,13 @@ class TrainingLoop:
         weights = (parameter.detach() for parameter in self.network.parameters())
         broken = not all(bool(local_part(weight).isfinite().all()) for weight in weights)
         if self._agree(broken)[0]:
-            self._refuse("the weights are no numbers any more", 0)
+            self._refuse("the weights are no numbers any more", math.nan, 0)
 
-    def _refuse(self, what: str, steps_ago: int) -> None:
+    def _refuse(self, what: str, loss: float, steps_ago: int) -> None:
         step = self.progress.step - steps_ago
         cause = diagnose_non_finite(
             step=step,
-            loss=float("nan"),
+            loss=loss,
             network=self.network,
             precision=self.validation.precision,
             learning_rate=self.config.lr,

@@ -11,16 +11,9 @@ from contextcaps.training.lightning import Fabric
 from contextcaps.training.predictions import Precision
 from contextcaps.training.sharding import shard_network
 
-__all__ = ["device_name", "is_first_process", "make_fabric", "settle_processes", "settled_precision"]
+__all__ = ["device_name", "make_fabric", "settle_processes", "settled_precision"]
 
 _PLUGINS: dict[Precision, str] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
-
-
-def is_first_process() -> bool:
-    """Whether this is the process that writes; also before the others have been started."""
-    if "RANK" in os.environ:  # torchrun
-        return os.environ["RANK"] == "0"
-    return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
 
 def settle_processes(config: TrainConfig) -> TrainConfig:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from contextcaps.atomic import write_atomically
-from contextcaps.data.problems import Problem, Problems
+from contextcaps.data.problems import Problem, left_out
+from contextcaps.first_process import is_first_process
 from contextcaps.models import CapsuleNetwork, ModelConfig, model_config
 from contextcaps.models.trained import Trained
 from contextcaps.training.class_weights import class_weights
@@ -22,7 +23,6 @@ from contextcaps.training.loop import Progress, StoppedRun, TrainingLoop
 from contextcaps.training.module import TaggingModule
 from contextcaps.training.processes import (
     device_name,
-    is_first_process,
     make_fabric,
     settle_processes,
     settled_precision,
@@ -190,7 +190,6 @@ def _loop(
         fabric,
         validating.loader(config, **share),
         training.classes,
-        frequencies,
         module.loss,
         settled_precision(config),
         config.shard,
@@ -251,9 +250,7 @@ def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
 def _tell_left_out(config: TrainConfig, found: list[Problem]) -> None:
     """What could not be used of the data."""
     if found:
-        problems = Problems(config.data, "skip")
-        problems.found = list(dict.fromkeys(found))
-        print(f"warning: left out: {problems.summary()}", file=sys.stderr, flush=True)
+        print(f"warning: {left_out(config.data, found)}", file=sys.stderr, flush=True)
 
 
 def _export_what_there_is(run: Run, network: ModelConfig, progress: Progress, frequencies: list[float]) -> None:

@@ -38,7 +38,6 @@ class Validation:
         fabric: launched.
         loader: this process's share of the images.
         classes: [J].
-        frequencies: [J], of the classes in the training part.
         loss: of scores [B, J] and targets [B, J].
         precision: of the computation.
         sharded: whether the network's weights are shared among the processes, which then have to keep in step.
@@ -50,13 +49,12 @@ class Validation:
         fabric: Fabric,
         loader: Loader,
         classes: tuple[str, ...],
-        frequencies: Tensor,
         loss: Callable[[Tensor, Tensor], Tensor],
         precision: Precision,
         sharded: bool = False,
         tell: Callable[[int], None] = lambda count: None,
     ) -> None:
-        self.fabric, self.loader, self.classes, self.frequencies = fabric, loader, classes, frequencies
+        self.fabric, self.loader, self.classes = fabric, loader, classes
         self.loss, self.precision, self.sharded, self.tell = loss, precision, sharded, tell
 
     def __call__(self, network: CapsuleNetwork, look_up: Callable[[], None] = lambda: None) -> ValidationResult:
