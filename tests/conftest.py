@@ -1,8 +1,13 @@
 """What every test shares: one thread per worker, hypothesis settings that give the same examples in every run."""
 
+import os
+
 import pytest
 import torch
 from hypothesis import settings
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # the kernels in Python; read when Triton is imported
 
 pytest.register_assert_rewrite("contract")
 

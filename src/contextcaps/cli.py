@@ -476,12 +476,81 @@ def demo(
     show_demo(run_demo(out, DemoSettings(seed=seed), cache=cache, progress=not quiet), _Console())
 
 
+def bench(
+    *,
+    sizes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SIZE...")] = (),
+    heads: Annotated[tuple[str, ...], tyro.conf.arg(metavar="HEAD...")] = (),
+    ways: Annotated[tuple[str, ...], tyro.conf.arg(metavar="WAY...")] = (),
+    precisions: Annotated[tuple[Literal["fp32", "bf16"], ...], tyro.conf.arg(metavar="{fp32,bf16}...")] = (),
+    modes: Annotated[tuple[Literal["forward", "step"], ...], tyro.conf.arg(metavar="{forward,step}...")] = (
+        "forward",
+        "step",
+    ),
+    batch: Annotated[int | None, tyro.conf.arg(metavar="B")] = None,
+    capsules: Annotated[int | None, tyro.conf.arg(metavar="K")] = None,
+    classes: Annotated[int | None, tyro.conf.arg(metavar="J")] = None,
+    crf_rank: Annotated[int | None, tyro.conf.arg(metavar="RANK")] = None,
+    sweep: Annotated[tuple[Literal["B", "K", "J"], ...], tyro.conf.arg(metavar="{B,K,J}...")] = (),
+    points: int = 5,
+    networks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODEL...")] = (),
+    backbones: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME@PIXELS...")] = ("small@64", "timm:resnet18@224"),
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    seconds: float = 1.0,
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/bench"),
+    quiet: Flag = False,
+) -> None:
+    """Measure time and memory of the capsule head: eager, compiled, fused, lean.
+
+    Beside them stand the machine's ceilings and the floor that follows from them.
+
+    Args:
+        sizes: paper, small (for a CPU), one (a single image), j1000, j5000 or tiny; by default paper on a GPU, small on
+            a CPU.
+        heads: capsnet, capsnet-rw-crf, contextcaps, contextcaps-joined (with routing); by default all on a GPU,
+            capsnet and contextcaps on a CPU.
+        ways: eager, compiled, fused, lean; by default all.
+        precisions: by default both on a GPU, fp32 on a CPU.
+        modes: the forward pass alone, without gradients, or a training step, forward and backward.
+        batch: B, in place of the sizes'.
+        capsules: K, in place of the sizes'.
+        classes: J, in place of the sizes'.
+        crf_rank: rank of the CRF's pairwise matrix, in place of the sizes'.
+        sweep: vary these of the first size, by powers of two, and draw how the costs grow.
+        points: sizes along a sweep.
+        networks: models to measure as whole networks, too, such as capsnet contextcaps.
+        backbones: that these have, and the side of the images in pixels.
+        device: where to compute; auto takes a GPU if there is one.
+        seconds: to spend on each measurement, at least.
+        out: where tables and pictures go.
+        quiet: no progress, only the tables.
+    """
+    from contextcaps.experiments.bench import BenchSettings, run_bench, show_bench
+
+    given = {"batch": batch, "capsules": capsules, "classes": classes, "crf_rank": crf_rank}
+    settings = BenchSettings(
+        sizes=sizes,
+        heads=heads,
+        ways=ways,
+        precisions=precisions,
+        modes=modes,
+        changes={name: value for name, value in given.items() if value is not None},
+        sweep=sweep,
+        points=points,
+        networks=networks,
+        backbones=backbones,
+        device=device,
+        seconds=seconds,
+    )
+    show_bench(run_bench(settings, out, progress=not quiet), _Console())
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "evaluate": evaluate,
     "tag": tag,
     "demo": demo,
     "models": models,
+    "bench": bench,
     "data": data,
 }
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {

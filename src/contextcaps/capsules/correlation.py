@@ -171,14 +171,17 @@ class CorrelationModule(nn.Module):
             self.condense = nn.Parameter(torch.empty(cells, rank).normal_(std=cells**-0.5))  # [N², r]
         self.weight = nn.Parameter(torch.empty(inputs, classes, capsules - 1).normal_(std=spread))  # [N² or r, J, K-1]
 
-    def alpha(self, feature_map: Tensor) -> Tensor:
-        """[B, H, W] → alpha [B, J, K-1]."""
+    def _condensed(self, feature_map: Tensor) -> Tensor:
+        """[B, H, W] → what the last layer is given, [B, N² or r]."""
         require_tensor("feature_map", feature_map, "B H W", H=self.grid[0], W=self.grid[1])
         require_same_dtype(feature_map=feature_map, weight=self.weight)
         cells = feature_map.flatten(1)  # [B, N²]
-        if self.condense is not None:
-            cells = cells @ self.condense  # [B, r]
-        predicted = (cells @ self.weight.flatten(1)).unflatten(1, (self.classes, self.capsules - 1))  # [B, J, K-1]
+        return cells if self.condense is None else cells @ self.condense
+
+    def alpha(self, feature_map: Tensor) -> Tensor:
+        """[B, H, W] → alpha [B, J, K-1]."""
+        flat = self._condensed(feature_map) @ self.weight.flatten(1)  # [B, J·(K-1)]
+        predicted = flat.unflatten(1, (self.classes, self.capsules - 1))  # [B, J, K-1]
         if self.start == "literal":
             return predicted
         return uniform_alpha(self.capsules, predicted.device) * (1 + widen(predicted))  # [B, J, K-1]
@@ -186,6 +189,21 @@ class CorrelationModule(nn.Module):
     def weights(self, feature_map: Tensor) -> Tensor:
         """[B, H, W] → the capsules' weights [B, J, K]."""
         return correlation_weights(self.alpha(feature_map))
+
+    def lean_weights(self, feature_map: Tensor) -> Tensor:
+        """The same in little memory."""
+        from contextcaps.capsules.fused.lean_correlation import lean_correlation_weights
+
+        return lean_correlation_weights(self.alpha(feature_map))
+
+    def fused_weights(self, feature_map: Tensor, dtype: torch.dtype) -> Tensor:
+        """The same from one Triton kernel, and in this precision."""
+        from contextcaps.capsules.fused.correlation import fused_correlation_weights
+
+        by_capsule = self.weight.to(dtype).transpose(1, 2).flatten(1)  # [N² or r, (K-1)·J]
+        flat = self._condensed(feature_map).to(dtype) @ by_capsule  # [B, (K-1)·J]
+        predicted = flat.unflatten(1, (self.capsules - 1, self.classes))  # [B, K-1, J]
+        return fused_correlation_weights(predicted, self.start == "uniform").transpose(1, 2)  # [B, J, K]
 
     def forward(self, votes: Tensor, feature_map: Tensor) -> CorrelationResult:
         batch, *_ = require_tensor("votes", votes, "B K J I", K=self.capsules, J=self.classes)

@@ -72,7 +72,11 @@ def initial_routing(
         )
     require_same_dtype(capsules=capsules, kernel=kernel)
     maps = capsule_statistic(capsules, eps).reshape(-1, 1, height, width)  # [B·D, 1, H, W]
-    mixed = functional.conv2d(maps, kernel[None, None], padding=size // 2)  # [B·D, 1, H, W]
+    if maps.is_cuda:  # cuDNN's gradient of so small a kernel over so many maps takes thirty times as long
+        windows = functional.pad(maps, [size // 2] * 4).unfold(2, size, 1).unfold(3, size, 1)  # [B·D, 1, H, W, f, f]
+        mixed = windows.flatten(4) @ kernel.flatten()  # [B·D, 1, H, W]
+    else:
+        mixed = functional.conv2d(maps, kernel[None, None], padding=size // 2)  # [B·D, 1, H, W]
     if bias is not None:
         mixed = mixed + bias
     return mixed.reshape(batch, count)  # [B, K]

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from contextcaps.capsules.fused.votes import ImplicitVotes
 from contextcaps.capsules.guards import require_choice, require_count, require_same_dtype, require_tensor, widen
 from contextcaps.capsules.squash import squash
 from contextcaps.capsules.summing import AnyVotes, agree_with_votes, require_votes, scale_votes, sum_votes
@@ -24,9 +25,9 @@ class RoutingResult(NamedTuple):
 
     decisions: Tensor
     """[B, J, I], squashed: a decision's length is its class's score."""
-    couplings: Tensor
-    """[B, K, J], the weights with which the votes were summed into the decisions."""
-    logits: Tensor
+    couplings: Tensor | None
+    """[B, K, J], the weights with which the votes were summed into the decisions; None if they were never in memory."""
+    logits: Tensor | None
     """[B, K, J], the routing logits that the couplings came from; float32 for half-precision votes."""
     sums: Tensor
     """[B, J, I], the decisions before the squash."""
@@ -75,6 +76,12 @@ def dynamic_routing(
 
     if weights is not None and initial_as == "gate":
         votes = scale_votes(votes, weights)  # [B, K, J, I]
+    if iterations > 1 and normalize == "classes" and isinstance(votes, ImplicitVotes) and votes.routes:
+        # As logits, weights that are the same for all classes cancel in the softmax.
+        fixed_gain = not (isinstance(gain, Tensor) and gain.requires_grad)
+        if fixed_gain and (initial_as != "logits" or weights is None or weights.shape[2] == 1):
+            decisions, sums = votes.route(iterations, weights if initial_as == "couplings" else None, bias, gain)
+            return RoutingResult(decisions, None, None, sums)
     wide = torch.promote_types(votes.dtype, torch.float32)
     logits = torch.zeros(batch, count, classes, dtype=wide, device=votes.device)  # [B, K, J]
     if weights is not None and initial_as == "logits":

@@ -79,9 +79,9 @@ class ModelConfig(Configuration):
     correlation_rank: int | None = None
     """Rank of the layer that predicts alpha; None for the full one of N² · J · (K-1) weights."""
 
-    backend: Literal["auto", "lean", "plain"] = "auto"
-    """How the head computes: all votes in memory (plain), a few at a time (lean), or by size on a CPU and plainly on a
-    GPU. Changes no weight and no result, but for rounding."""
+    backend: Literal["auto", "fused", "lean", "plain"] = "auto"
+    """How the head computes: by Triton kernels (fused), all votes in memory (plain) or a few at a time (lean). Auto:
+    fused on a GPU in half precision, and otherwise by size. Changes no weight and no result, but for rounding."""
     start_length: float | None = 0.1
     """Mean length of the decision capsules at the start, before any agreement, reached by a gain on the sums of votes.
     None: no gain, as in Sabour's code, at which many classes begin dead. EM routing has no use for it."""

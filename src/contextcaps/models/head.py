@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from contextcaps.capsules import (
     CorrelationModule,
@@ -22,11 +21,10 @@ from contextcaps.capsules.correlation import weighted_sum
 from contextcaps.capsules.fused import ImplicitVotes, LeanVotes
 from contextcaps.capsules.routing import InitialAs
 from contextcaps.capsules.summing import AnyVotes, scale_votes
+from contextcaps.models.backend import Backend, choose_backend, computing_dtype
 from contextcaps.models.config import ModelConfig
 
 __all__ = ["CapsuleHead", "Intermediates", "ModelOutput"]
-
-_LEAN_FROM = 1 << 22  # votes; below, they fit into a cache and need no tiles
 
 
 class Intermediates(NamedTuple):
@@ -132,8 +130,8 @@ class CapsuleHead(nn.Module):
     def forward(self, features: Tensor, return_intermediates: bool = False) -> ModelOutput:
         capsules = self.primary(features)  # [B, K, A]
         grid = self.primary.grid_of(features) if self.takes_any_size else self.grid
-        if not return_intermediates and self.is_lean(capsules):
-            decisions = self._aggregate(capsules, self._implicit_votes(capsules), grid).decisions
+        if not return_intermediates and self.backend_for(capsules) != "plain":
+            decisions = self.decide(capsules, grid)
             return ModelOutput(lengths(decisions), decisions)
         votes = self.votes(capsules)  # [B, K, J, I]
         corrected = votes if self.crf is None else self.crf(votes)  # [B, K, J, I]
@@ -153,37 +151,56 @@ class CapsuleHead(nn.Module):
             )
         return ModelOutput(lengths(steps.decisions), steps.decisions, intermediates)
 
-    def is_lean(self, capsules: Tensor) -> bool:
-        """Whether the votes of capsules [B, K, A] are computed a few at a time rather than all held in memory."""
-        if isinstance(self.routing, EMRouting) or torch.compiler.is_compiling():
-            return False
-        if isinstance(self.votes.weight, DTensor):  # shared among processes, and put together for `Votes.forward` only
-            return False
-        config = self.config
-        votes = capsules.shape[0] * capsules.shape[1] * config.num_classes * config.decision_attributes
-        by_size = capsules.device.type == "cpu" and votes >= _LEAN_FROM
-        return config.backend == "lean" or (config.backend == "auto" and by_size)
+    def backend_for(self, capsules: Tensor) -> Backend:
+        """How the votes of capsules [B, K, A] are computed: `config.backend`, or what "auto" comes to."""
+        return choose_backend(self.config, capsules, self.votes.weight)
 
-    def _implicit_votes(self, capsules: Tensor) -> ImplicitVotes:
+    def decide(self, capsules: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+        """Decisions [B, J, I] of primary capsules [B, K, A], on the head's own grid or another (H, W)."""
+        grid = self.grid if grid is None else grid
+        backend = self.backend_for(capsules)
+        if backend == "plain":
+            votes = self.votes(capsules)  # [B, K, J, I]
+            return self._aggregate(capsules, votes if self.crf is None else self.crf(votes), grid).decisions
+        if backend == "fused":  # torch.compile calls it as it is
+            return torch.compiler.disable(self._decide_implicitly)(capsules, grid, True)
+        return self._decide_implicitly(capsules, grid, False)
+
+    def _decide_implicitly(self, capsules: Tensor, grid: tuple[int, int], fused: bool) -> Tensor:
+        return self._aggregate(capsules, self._implicit_votes(capsules, fused), grid, fused).decisions
+
+    def _implicit_votes(self, capsules: Tensor, fused: bool) -> ImplicitVotes:
         """The votes, after the CRF, of capsules [B, K, A]."""
         weight: Tensor = self.votes.weight  # [K or D, A, J, I]
-        if torch.is_autocast_enabled(capsules.device.type):
-            dtype = torch.get_autocast_dtype(capsules.device.type)
-            capsules, weight = capsules.to(dtype), weight.to(dtype)
-        pairwise = () if self.crf is None else tuple(each.to(capsules.dtype) for each in self.crf.potentials)
-        correct = None if self.crf is None else self.crf.correct
+        pairwise = () if self.crf is None else self.crf.potentials
         shape = (*capsules.shape[:2], *weight.shape[2:])
         once = self.routing is None or self.routing.iterations == 1
-        backend = LeanVotes(capsules, weight, correct, pairwise, keep=not once)
-        return ImplicitVotes(backend, (capsules, weight, *pairwise), shape, once)
+        dtype = computing_dtype(capsules)
+        if fused:
+            from contextcaps.capsules.fused.triton_votes import FusedVotes
 
-    def _aggregate(self, capsules: Tensor, votes: AnyVotes, grid: tuple[int, int]) -> "_Aggregation":
+            backend = FusedVotes(capsules, weight, self.crf, dtype)
+            return ImplicitVotes(backend, (capsules, weight, *pairwise), shape, once, dtype)
+        inputs = tuple(each.to(dtype) for each in (capsules, weight, *pairwise))
+        correct = None if self.crf is None else self.crf.correct
+        lean = LeanVotes(inputs[0], inputs[1], correct, inputs[2:], keep=not once)
+        return ImplicitVotes(lean, inputs, shape, once)
+
+    def _aggregate(
+        self, capsules: Tensor, votes: AnyVotes, grid: tuple[int, int], fused: bool = False
+    ) -> "_Aggregation":
         """Decisions from the votes (after the CRF, where there is one), with RW, CORR and routing as configured."""
         initial = None if self.initial is None else self.initial(capsules, grid)  # [B, K]
         gate = initial if self.config.initial_routing == "gate" else None  # [B, K]
         weights = None  # [B, J, K]
         if self.correlation is not None and self.low_level_map is not None:
-            weights = self.correlation.weights(self.low_level_map(capsules))
+            feature_map = self.low_level_map(capsules)  # [B, H, W]
+            if fused:
+                weights = self.correlation.fused_weights(feature_map, votes.dtype)
+            elif isinstance(votes, ImplicitVotes):
+                weights = self.correlation.lean_weights(feature_map)
+            else:
+                weights = self.correlation.weights(feature_map)
 
         if self.routing is None:
             assert weights is not None
@@ -196,7 +213,7 @@ class CapsuleHead(nn.Module):
 
         factors = gate if gate is None else gate.unsqueeze(-1)  # [B, K, 1]
         if weights is not None:  # scaled so that uniform weights leave the votes as they are
-            priorities = (weights * self.capsules**0.5).transpose(1, 2)  # [B, K, J]
+            priorities = weights.transpose(1, 2) * self.capsules**0.5  # [B, K, J]
             factors = priorities if factors is None else priorities * factors  # [B, K, J]
         if factors is not None:
             votes = scale_votes(votes, factors)  # [B, K, J, I]

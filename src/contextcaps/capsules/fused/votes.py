@@ -12,17 +12,26 @@ the capsules: each tile's gradient is put together from the pairs, and carried t
 and pairwise weights.
 """
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from contextcaps.capsules.guards import require_tensor
 
-__all__ = ["Backend", "ImplicitVotes", "Pair"]
+__all__ = ["Backend", "ImplicitVotes", "Pair", "RoutingBackend", "RoutingFactors"]
 
 Pair = tuple[Tensor, Tensor]
 """[B, K, J] and [B, J, I]: their product, over [B, K, J, I], is a part of the votes' gradient."""
+
+
+class RoutingFactors(NamedTuple):
+    """What a vote's weight in the routing is made of besides its coupling."""
+
+    votes: Tensor | None
+    """[B, K] or [B, K, J]: what votes are multiplied with before they are compared and summed."""
+    couplings: Tensor | None
+    """[B, K] or [B, K, J]: initial routing weights."""
 
 
 class Backend(Protocol):
@@ -44,6 +53,19 @@ class Backend(Protocol):
         """
 
 
+class RoutingBackend(Backend, Protocol):
+    """A backend that does dynamic routing (softmax over classes) by itself."""
+
+    def route(self, factors: RoutingFactors, iterations: int, gain: Tensor, bias: Tensor | None) -> tuple[Tensor, Any]:
+        """Decisions and sums [2, B, J, I], and whatever the way back needs."""
+
+    def route_back(self, record: Any, gradient: Tensor) -> tuple[RoutingFactors, Tensor | None]:
+        """The gradients of the factors and of the bias [J, I], for those of decisions and sums [2, B, J, I].
+
+        That of the votes is kept, for a `pull_back` without pairs.
+        """
+
+
 class ImplicitVotes:
     """Votes [B, K, J, I] that can be summed and compared, but not looked at.
 
@@ -53,21 +75,24 @@ class ImplicitVotes:
             `backend.pull_back` gives in this order.
         shape: (B, K, J, I).
         once: they will be summed once and nothing else, as by CORR. The backward pass is then a single one.
+        dtype: of the votes; that of the inputs by default.
     """
 
     def __init__(
-        self, backend: Backend, inputs: tuple[Tensor, ...], shape: tuple[int, int, int, int], once: bool = False
+        self,
+        backend: Backend,
+        inputs: tuple[Tensor, ...],
+        shape: tuple[int, ...],
+        once: bool = False,
+        dtype: torch.dtype | None = None,
     ) -> None:
         self.backend, self.shape, self.once = backend, shape, once
         self.factors: Tensor | None = None
         """[B, K, 1 or J]: what each vote is multiplied with."""
         self._pairs: list[Pair] = []
         self._pulled: list[Tensor] = []  # the inputs' gradients, where the only sum's backward pass gave them already
+        self.dtype = inputs[0].dtype if dtype is None else dtype
         self._token: Tensor = _Made.apply(self, *inputs)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._token.dtype
 
     @property
     def device(self) -> torch.device:
@@ -92,6 +117,41 @@ class ImplicitVotes:
         require_tensor("vectors", vectors, "B J I", B=batch, J=classes, I=attributes)
         agreements = _Agreement.apply(self, self._token, vectors)  # [B, K, J]
         return agreements if self.factors is None else agreements * self.factors
+
+    @property
+    def routes(self) -> bool:
+        """Whether `route` serves."""
+        return bool(getattr(self.backend, "routes", False))
+
+    def route(
+        self, iterations: int, couplings: Tensor | None, bias: Tensor | None, gain: Tensor | float
+    ) -> tuple[Tensor, Tensor]:
+        """Decisions and sums [B, J, I] by dynamic routing, with initial routing weights [B, K, 1 or J] or none."""
+        gain = torch.as_tensor(gain, dtype=torch.float32, device=self.device).detach()
+        both = _Routed.apply(
+            self, self._token, iterations, gain, bias, _without_one(self.factors), _without_one(couplings)
+        )  # [2, B, J, I]
+        return both[0], both[1]
+
+
+def _without_one(factors: Tensor | None) -> Tensor | None:
+    """[B, K, 1] as [B, K]."""
+    return factors.squeeze(2) if factors is not None and factors.shape[2] == 1 else factors
+
+
+class _Routed(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, votes: ImplicitVotes, token: Tensor, iterations: int, gain: Tensor, bias: Tensor | None, *given: Any
+    ) -> Tensor:
+        ctx.backend, ctx.token = votes.backend, token
+        both, ctx.record = ctx.backend.route(RoutingFactors(*given), iterations, gain, bias)
+        return both
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        by_factors, by_bias = ctx.backend.route_back(ctx.record, gradients[0])
+        return None, ctx.token.new_zeros(()), None, None, by_bias, *by_factors
 
 
 class _Made(torch.autograd.Function):

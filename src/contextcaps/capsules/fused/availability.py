@@ -1,0 +1,30 @@
+"""Whether the Triton kernels can run, and if not, why."""
+
+import importlib.util
+import os
+
+import torch
+
+__all__ = ["why_not_fused"]
+
+_KINDS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def interpreted() -> bool:
+    """Whether Triton runs its kernels on the CPU, in Python (for tests)."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def why_not_fused(device: torch.device, dtype: torch.dtype) -> str | None:
+    """What keeps the Triton kernels from computing there and in this precision; None if nothing does."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if dtype not in _KINDS:
+        return f"the kernels know float32, bfloat16 and float16, not {str(dtype).removeprefix('torch.')}"
+    if interpreted():
+        return None
+    if device.type != "cuda":
+        return f"the kernels run on GPUs, not on {device.type}"
+    if torch.version.hip is None and torch.cuda.get_device_capability(device) < (8, 0):
+        return "the kernels need a GPU of compute capability 8.0 or higher"
+    return None

@@ -1,0 +1,234 @@
+"""Votes in compact form: one tensor of the votes' size, in half precision if that is asked for, and nothing else.
+
+Forward, one kernel takes capsules through votes and CRF to the corrected votes, which are all that is kept. Backward,
+the votes' gradient is written over them, and two kernels take it back through the CRF, computing anew what they need.
+Where a CRF does not fit on chip (many classes, a matrix per attribute, low rank, Algorithm 1 to the letter), its matrix
+products are PyTorch's, for a few capsules at a time.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from contextcaps.capsules.fused import crf_kernels
+from contextcaps.capsules.fused.availability import interpreted
+from contextcaps.capsules.mean_field import MeanFieldCRF
+
+__all__ = ["CompactVotes", "next_power"]
+
+_STREAMED = 1 << 25  # votes at a time where the CRF is PyTorch's
+_STORED = 1 << 26  # votes at a time whose messages are written down for the pairwise weights' gradient
+_PARTS = 64  # into which the rows of that gradient's matrix products are divided; a single one keeps few cores busy
+
+
+class CompactVotes:
+    """Votes [G, I, R, JP], after the CRF: of G groups (capsules, or types with shared weights) and R rows each.
+
+    A row is an image; with shared vote weights, a position and an image. JP = J1 + J2 ≥ J columns; those beyond J are
+    finite, and mean nothing.
+
+    Args:
+        capsules: [B, K, A].
+        weight: [K, A, J, I], or [D, A, J, I] shared by the K/D positions of a type.
+        crf: what corrects the votes; None for none.
+        dtype: what to compute in; that of the capsules by default.
+    """
+
+    def __init__(
+        self, capsules: Tensor, weight: Tensor, crf: MeanFieldCRF | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        self.batch, self.count, self.attributes = capsules.shape  # B, K, A
+        self.groups, _, self.classes, self.decision = weight.shape  # G, A, J, I
+        self.positions = self.count // self.groups
+        self.rows = self.positions * self.batch
+        self.dtype = capsules.dtype if dtype is None else dtype
+        self.crf, self.iterations = crf, 0 if crf is None else crf.iterations
+        self.parts = crf_kernels.split_classes(self.classes)  # J1, J2
+        self.columns = sum(self.parts)  # JP
+        self.on_chip = self._fits_on_chip()
+        self._kinds = (capsules.dtype, weight.dtype)
+        by_capsule = capsules.detach().transpose(0, 1).to(self.dtype).contiguous()  # [K, B, A]
+        self.capsules = by_capsule.view(self.groups, self.rows, self.attributes)  # [G, R, A]
+        self.weight = self._padded(weight.detach().permute(0, 3, 1, 2), 1)  # [G, I, A, JP]
+        self.pairwise = () if crf is None else tuple(each.detach().to(self.dtype) for each in crf.potentials)
+        self.matrix: Tensor | None = None
+        if self.on_chip and self.iterations:
+            self.matrix = self._padded(self.pairwise[0], 2)  # [JP, JP], without a diagonal
+            torch.diagonal(self.matrix).zero_()
+        self.votes: Tensor | None = None
+        """The corrected votes, or, once the backward pass has been over them, their gradient."""
+
+    def _padded(self, tensor: Tensor, dims: int) -> Tensor:
+        """With JP instead of J columns (and rows), zeros, in the votes' precision."""
+        shape = (*tensor.shape[:-dims], *[self.columns] * dims)
+        wider = torch.zeros(shape, dtype=self.dtype, device=tensor.device)
+        inside: tuple[Any, ...] = (..., *[slice(self.classes)] * dims)
+        wider[inside] = tensor
+        return wider
+
+    def _fits_on_chip(self) -> bool:
+        if self.crf is None or not self.iterations:
+            return self.columns <= 256
+        full = self.crf.weight is not None and self.crf.weight.ndim == 2
+        most = 160 if self.dtype == torch.float32 else 192
+        return full and not self.crf.literal and self.iterations <= 2 and self.columns <= most
+
+    @property
+    def _tile(self) -> int:
+        return 16 if interpreted() else 64
+
+    @property
+    def _sizes_on_chip(self) -> dict[str, Any]:
+        first, second = self.parts
+        precision = "ieee" if self.dtype == torch.float32 else "tf32"
+        return {
+            "A": self.attributes, "AP": max(16, next_power(self.attributes + 1)), "I": self.decision,
+            "TILE": self._tile, "J1": first, "J2": second, "PRECISION": precision, "num_warps": 4,
+        }  # fmt: skip
+
+    def made(self) -> Tensor:
+        """[G, I, R, JP], computed when first asked for, and again after a backward pass has used them up."""
+        if self.votes is None:
+            self.prepare()
+        assert self.votes is not None
+        return self.votes
+
+    def prepare(self) -> None:
+        """Compute the votes."""
+        self.votes = self.capsules.new_empty(self.groups, self.decision, self.rows, self.columns)
+        if self.on_chip:
+            grid = (self.groups, -(-self.rows // self._tile))
+            crf_kernels.forward_kernel[grid](
+                self.capsules, self.weight, self.weight if self.matrix is None else self.matrix, self.votes, self.rows,
+                self.classes, float(self.classes), 1 / self.classes, ITERATIONS=self.iterations, num_stages=3,
+                **self._sizes_on_chip,
+            )  # fmt: skip
+            return
+        for groups, rows in self._chunks(_STREAMED):
+            self.votes[groups, :, rows, : self.classes] = self._corrected(self._cast(groups, rows), self.pairwise)
+            self.votes[groups, :, rows, self.classes :] = 0
+
+    def _chunks(self, elements: int) -> Iterator[tuple[slice, slice]]:
+        """Groups and rows, so many votes at a time."""
+        one = self.decision * self.columns  # votes of a row
+        rows = max(1, min(self.rows, elements // one))
+        groups = max(1, elements // (one * self.rows))
+        for group in range(0, self.groups, groups):
+            for row in range(0, self.rows, rows):
+                yield slice(group, min(group + groups, self.groups)), slice(row, min(row + rows, self.rows))
+
+    def _cast(self, groups: slice, rows: slice) -> Tensor:
+        """Votes [g, I, r, J] before the CRF."""
+        return torch.matmul(self.capsules[groups, None, rows], self.weight[groups, ..., : self.classes])
+
+    def _corrected(self, votes: Tensor, pairwise: tuple[Tensor, ...]) -> Tensor:
+        """What the CRF makes of votes [g, I, r, J]."""
+        if self.crf is None:
+            return votes
+        if self.crf.weight is not None and self.crf.weight.ndim == 3:
+            by_class = votes.permute(0, 2, 3, 1)  # [g, r, J, I]
+            return self.crf.correct(by_class, *pairwise).permute(0, 3, 1, 2)  # [g, I, r, J]
+        # Attributes are alike, and classes innermost are what matrix products want.
+        flat = votes.flatten(0, 1).unsqueeze(3)  # [g·I, r, J, 1]
+        return self.crf.correct(flat, *pairwise).view(votes.shape)  # [g, I, r, J]
+
+    def unmake(self) -> tuple[Tensor, ...]:
+        """Gradients of capsules [B, K, A], vote weights [K or D, A, J, I] and potentials, for that of the votes."""
+        gradient = self.made()  # [G, I, R, JP]
+        found = self._unmake_on_chip(gradient) if self.on_chip else self._unmake_streamed(gradient)
+        self.votes = None
+        capsules, weight, *pairwise = found
+        by_capsule = capsules.view(self.count, self.batch, self.attributes).transpose(0, 1)  # [B, K, A]
+        by_class = weight[..., : self.classes].permute(0, 2, 3, 1)  # [G, A, J, I]
+        kinds = (*self._kinds, *(() if self.crf is None else (each.dtype for each in self.crf.potentials)))
+        return tuple(each.to(kind) for each, kind in zip((by_capsule, by_class, *pairwise), kinds, strict=True))
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float32, device=self.capsules.device)
+
+    def _unmake_on_chip(self, gradient: Tensor) -> tuple[Tensor, ...]:
+        """Gradients of capsules [G, R, A] and weights [G, I, A, JP], and of the pairwise matrix, if there is one."""
+        chunks = list(self._chunks(_STORED))
+        groups, rows = chunks[0]  # the largest
+        most = (groups.stop - groups.start) * self.decision * (rows.stop - rows.start)
+        whole = rows.stop == self.rows  # groups, so that their weights' gradient comes out complete
+        by_capsules = self._zeros(self.groups, self.decision, self.rows, self.attributes)  # [G, I, R, A]
+        weight = self._zeros(*self.weight.shape)  # [G, I, A, JP]
+        buffers = gradient.new_empty(max(0, 2 * self.iterations - 1), most, self.columns)  # sent, sent again, between
+        total = self._zeros(_PARTS, self.columns, self.columns) if self.iterations else None
+        matrix = self.weight if self.matrix is None else self.matrix
+        sizes = self._sizes_on_chip
+        for groups, rows in chunks:
+            count, length = groups.stop - groups.start, rows.stop - rows.start
+            numbers = (
+                groups.start, self.rows, rows.start, rows.stop, self.classes, float(self.classes), 1 / self.classes,
+            )  # fmt: skip
+            here = count * self.decision * length
+            sent, again, between = (*(each[:here] for each in buffers), gradient, gradient, gradient)[:3]
+            if self.iterations == 2:
+                crf_kernels.between_kernel[(count, self.decision, -(-length // self._tile))](
+                    self.capsules, self.weight, matrix, gradient, sent, again, between, *numbers, num_stages=1, **sizes
+                )
+            found = weight[groups] if whole else torch.empty_like(weight[groups])
+            crf_kernels.backward_kernel[(count, self.decision)](
+                self.capsules, self.weight, matrix, gradient, between, by_capsules, found, sent, *numbers,
+                ITERATIONS=self.iterations, num_stages=1, **sizes,
+            )  # fmt: skip
+            if not whole:
+                weight[groups] += found
+            if total is not None:
+                # What was sent last met the votes' gradient; what was sent before, that of the logits between.
+                received = gradient[groups, :, rows].reshape(-1, self.columns)
+                _add_outer(total, again if self.iterations == 2 else sent, received)
+                if self.iterations == 2:
+                    _add_outer(total, sent, between)
+        capsules = by_capsules.sum(dim=1)  # [G, R, A]
+        if total is None:
+            return capsules, weight, *(torch.zeros_like(each) for each in self.pairwise)
+        pairwise = total.sum(dim=0)[: self.classes, : self.classes].contiguous()  # [J, J]
+        torch.diagonal(pairwise).zero_()
+        return capsules, weight, pairwise
+
+    def _unmake_streamed(self, gradient: Tensor) -> tuple[Tensor, ...]:
+        """The same, with the CRF's products by PyTorch."""
+        capsules = torch.empty_like(self.capsules, dtype=torch.float32)  # [G, R, A]
+        weight = self._zeros(*self.weight.shape[:3], self.classes)  # [G, I, A, J]
+        pairwise = tuple(torch.zeros_like(each, dtype=torch.float32) for each in self.pairwise)
+        for groups, rows in self._chunks(_STREAMED):
+            given = gradient[groups, :, rows, : self.classes]  # [g, I, r, J]
+            if self.crf is not None:
+                votes = self._cast(groups, rows).requires_grad_()
+                leaves = tuple(each.detach().requires_grad_() for each in self.pairwise)
+                with torch.enable_grad():
+                    corrected = self._corrected(votes, leaves)
+                used = torch.autograd.grad(corrected, (votes, *leaves), given, allow_unused=True)
+                assert used[0] is not None
+                given = used[0]
+                for total, each in zip(pairwise, used[1:], strict=True):
+                    if each is not None:
+                        total += each
+            taken = self.capsules[groups, rows].unsqueeze(1)  # [g, 1, r, A]
+            weight[groups] += torch.matmul(taken.transpose(2, 3), given)  # [g, I, A, J]
+            by_row = torch.matmul(given, self.weight[groups, ..., : self.classes].transpose(2, 3))  # [g, I, r, A]
+            capsules[groups, rows] = by_row.float().sum(dim=1)
+        return capsules, weight, *pairwise
+
+
+def _add_outer(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add leftᵀ · right, of [n, J] both, to total [parts, J, J], whose sum over parts is what is wanted."""
+    parts = len(total)
+    even = len(left) // parts * parts
+    sides = [each[:even].view(parts, -1, each.shape[1]) for each in (left, right)]
+    if even and left.is_cuda and left.dtype != torch.float32:
+        total += torch.bmm(sides[0].transpose(1, 2), sides[1], out_dtype=torch.float32)
+    elif even:
+        total += torch.bmm(sides[0].transpose(1, 2).float(), sides[1].float())
+    if even < len(left):
+        total[0] += left[even:].float().t() @ right[even:].float()
+
+
+def next_power(number: int) -> int:
+    """The least power of two that is not below a number."""
+    return 1 << (number - 1).bit_length()

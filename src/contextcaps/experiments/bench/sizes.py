@@ -1,0 +1,120 @@
+"""What is measured: how large a head, and which."""
+
+import dataclasses
+from typing import Any, Literal
+
+import torch
+
+from contextcaps.models.head import CapsuleHead
+from contextcaps.models.registry import model_config
+
+__all__ = ["AXES", "Axis", "HEADS", "Mode", "Precision", "SIZES", "Size", "make_head"]
+
+Mode = Literal["forward", "step"]
+"""The forward pass alone, without gradients; or a training step: forward and backward."""
+Precision = Literal["fp32", "bf16"]
+"""fp32 throughout; or weights in fp32 and bf16 by autocast."""
+Axis = Literal["B", "K", "J"]
+"""What a sweep varies."""
+AXES: dict[Axis, str] = {"B": "batch", "K": "capsules", "J": "classes"}
+"""Letter → field of `Size`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """One size of the head, from its primary capsules on."""
+
+    name: str = "paper"
+    batch: int = 128
+    """B."""
+    capsules: int = 1152
+    """K."""
+    attributes: int = 8
+    """A, of a primary capsule."""
+    classes: int = 150
+    """J."""
+    decision_attributes: int = 16
+    """I, of a decision capsule."""
+    routing_iterations: int = 3
+    crf_iterations: int = 2
+    crf_rank: int | None = None
+    """Rank of the pairwise matrix; None for a full one."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.name == "crf_iterations" else 2 if field.name == "classes" else 1
+            if isinstance(value, int) and value < least:
+                raise ValueError(f"{field.name}: expected a whole number of at least {least}, got {value}")
+
+    @property
+    def side(self) -> int:
+        """N, the side of the grid: the largest up to the paper's 6 whose square divides K."""
+        return max(side for side in range(1, 7) if self.capsules % side**2 == 0)
+
+    @property
+    def types(self) -> int:
+        """D, so that K = N · N · D."""
+        return self.capsules // self.side**2
+
+    @property
+    def votes(self) -> int:
+        """How many numbers the votes are, B · K · J · I."""
+        return self.batch * self.capsules * self.classes * self.decision_attributes
+
+    def along(self, axis: Axis, value: int) -> "Size":
+        """The same with another B, K or J."""
+        changes: dict[str, Any] = {AXES[axis]: value}
+        return dataclasses.replace(self, **changes)
+
+    def words(self) -> str:
+        """All of it but the name, in one line."""
+        rank = "" if self.crf_rank is None else f", CRF of rank {self.crf_rank}"
+        return (
+            f"B {self.batch}, K {self.capsules}, A {self.attributes}, J {self.classes}, I {self.decision_attributes}, "
+            f"{self.routing_iterations} routing and {self.crf_iterations} CRF iterations{rank}"
+        )
+
+
+SIZES: dict[str, Size] = {
+    "paper": Size("paper"),
+    "small": Size("small", batch=16),
+    "one": Size("one", batch=1),
+    "j1000": Size("j1000", classes=1000),
+    "j5000": Size("j5000", batch=32, classes=5000, crf_rank=32),
+    "tiny": Size("tiny", batch=2, capsules=16, attributes=4, classes=5, decision_attributes=4),
+}
+"""By name: the paper's head; the same for a CPU; for one image; for many classes; and one that takes no time."""
+
+HEADS: dict[str, tuple[str, dict[str, Any]]] = {
+    "capsnet": ("capsnet", {}),
+    "capsnet-rw-crf": ("capsnet-rw-crf", {}),
+    "contextcaps": ("contextcaps", {}),
+    "contextcaps-joined": (
+        "contextcaps",
+        {"aggregation": "routing+correlation", "initial_routing": "couplings"},
+    ),
+}
+"""Name → preset and what it differs in; in the last one the correlation module joins the routing."""
+
+
+def make_head(name: str, size: Size, backend: str, device: torch.device | str) -> CapsuleHead:
+    """A head of this size, on the device. Its primary convolution is a token one, as it is not measured."""
+    preset, settings = HEADS[name]
+    config = model_config(
+        preset,
+        size.classes,
+        28,
+        "paper",
+        backend=backend,
+        types=size.types,
+        attributes=size.attributes,
+        decision_attributes=size.decision_attributes,
+        routing_iterations=size.routing_iterations,
+        crf_iterations=size.crf_iterations,
+        crf_rank=size.crf_rank,
+        max_weights=10**12,
+        **settings,
+    )
+    with torch.device(device):
+        return CapsuleHead(config, 1, (1, 1, 0), (size.side, size.side))
