@@ -87,7 +87,9 @@ def compare(model: str, sizes=(2, 3, 5, 4), batch: int = 3, dtype=torch.float32,
             assert error(one.grad, other.grad) <= (limit if other.numel() > 1 else 3 * limit), name
 
 
-CAPSULE_MODELS = [name for name in list_models() if name.startswith(("capsnet", "contextcaps"))]
+CAPSULE_MODELS = [
+    name for name in list_models() if name.startswith(("capsnet", "contextcaps")) and name != "capsnet-em"
+]
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own votes", "shared votes"])

@@ -81,6 +81,8 @@ def dynamic_routing(
         fixed_gain = not (isinstance(gain, Tensor) and gain.requires_grad)
         if fixed_gain and (initial_as != "logits" or weights is None or weights.shape[2] == 1):
             decisions, sums = votes.route(iterations, weights if initial_as == "couplings" else None, bias, gain)
+            if weights is not None and initial_as == "logits":
+                decisions = decisions + 0 * weights.sum().to(decisions.dtype)  # a gradient of zero, rather than none
             return RoutingResult(decisions, None, None, sums)
     wide = torch.promote_types(votes.dtype, torch.float32)
     logits = torch.zeros(batch, count, classes, dtype=wide, device=votes.device)  # [B, K, J]

@@ -57,24 +57,23 @@ def _store_tile(ptr, i, j, apart, values, I: tl.constexpr, IP: tl.constexpr):
 
 
 @triton.jit
-def _factor(ptr, b, k, j, J, strides, KIND: tl.constexpr):
+def _factor(ptr, b, k, j, K, J, KIND: tl.constexpr):
     """Factors [B, K] (KIND 1) or [B, K, J] (KIND 2) of capsule k, or 1."""
     if KIND == 2:
-        place = ptr + b * strides[0] + k * strides[1] + j * strides[2]
-        return tl.load(place, mask=j < J, other=0.0).to(tl.float32)
+        return tl.load(ptr + (b * K + k) * J + j, mask=j < J, other=0.0).to(tl.float32)
     elif KIND == 1:
-        return tl.load(ptr + b * strides[0] + k * strides[1]).to(tl.float32)
+        return tl.load(ptr + b * K + k).to(tl.float32)
     else:
         return 1.0
 
 
 @triton.jit
-def _add_factor(ptr, b, k, j1, j2, J, strides, v1, v2, KIND: tl.constexpr, ADD: tl.constexpr):
+def _add_factor(ptr, b, k, j1, j2, K, J, v1, v2, KIND: tl.constexpr, ADD: tl.constexpr):
     """Write a gradient of factors, in two parts, or add to it; summed over classes where classes share them."""
-    place = ptr + b * strides[0] + k * strides[1]
     kind = ptr.dtype.element_ty
     if KIND == 2:
-        p1, p2 = place + j1 * strides[2], place + j2 * strides[2]
+        place = ptr + (b * K + k) * J
+        p1, p2 = place + j1, place + j2
         if ADD:
             v1 += tl.load(p1, mask=j1 < J, other=0.0).to(tl.float32)
             v2 += tl.load(p2, mask=j2 < J, other=0.0).to(tl.float32)
@@ -82,6 +81,7 @@ def _add_factor(ptr, b, k, j1, j2, J, strides, v1, v2, KIND: tl.constexpr, ADD: 
         tl.store(p2, v2.to(kind), mask=j2 < J)
     elif KIND == 1:
         both = tl.sum(tl.where(j1 < J, v1, 0.0), axis=0) + tl.sum(tl.where(j2 < J, v2, 0.0), axis=0)
+        place = ptr + b * K + k
         if ADD:
             both += tl.load(place).to(tl.float32)
         tl.store(place, both.to(kind))
@@ -100,14 +100,13 @@ def _couplings(l1, l2, j1, j2, J):
 
 @triton.jit
 def pass_kernel(
-    u_ptr, f_ptr, m_ptr, state_ptr, out_ptr, fs, ms, B, K, P, J, share, even,
+    u_ptr, f_ptr, m_ptr, state_ptr, out_ptr, B, K, P, J, share, even,
     I: tl.constexpr, IP: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr,
     F: tl.constexpr, M: tl.constexpr, FIRST: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Σ_k w_kj · vote_kj with the couplings of `state`.
 
-    Program (b, n) takes the n-th `share` of capsules and writes out[n, b, i, j], in float32. fs and ms are the strides
-    of the factors f and m.
+    Program (b, n) takes the n-th `share` of capsules and writes out[n, b, i, j], in float32.
     """
     b, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     JP: tl.constexpr = J1 + J2
@@ -117,8 +116,8 @@ def pass_kernel(
     for k in tl.range(part * share, tl.minimum(K, (part + 1) * share), num_stages=STAGES):
         base, apart = _vote_base(k, b, B, P, I, JP)
         u1, u2 = _tile(u_ptr + base, i, j1, apart, I, IP), _tile(u_ptr + base, i, j2, apart, I, IP)
-        f1, f2 = _factor(f_ptr, b, k, j1, J, fs, F), _factor(f_ptr, b, k, j2, J, fs, F)
-        m1, m2 = _factor(m_ptr, b, k, j1, J, ms, M), _factor(m_ptr, b, k, j2, J, ms, M)
+        f1, f2 = _factor(f_ptr, b, k, j1, K, J, F), _factor(f_ptr, b, k, j2, K, J, F)
+        m1, m2 = _factor(m_ptr, b, k, j1, K, J, M), _factor(m_ptr, b, k, j2, K, J, M)
         if FIRST:
             w1 = tl.full((J1,), 1.0, tl.float32) * (even * f1 * m1)
             w2 = tl.full((J2,), 1.0, tl.float32) * (even * f2 * m2)
@@ -136,14 +135,14 @@ def pass_kernel(
 
 @triton.jit
 def back_kernel(
-    u_ptr, f_ptr, m_ptr, state_ptr, ds_ptr, out_ptr, w_ptr, dl_ptr, df_ptr, dm_ptr, fs, ms, B, K, P, J, share,
+    u_ptr, f_ptr, m_ptr, state_ptr, ds_ptr, out_ptr, w_ptr, dl_ptr, df_ptr, dm_ptr, B, K, P, J, share,
     I: tl.constexpr, IP: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr,
     F: tl.constexpr, M: tl.constexpr, ADD: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Backward, but for the first iteration: Σ_k f · dl_kj · vote_kj, the state's gradient, in out[n, b, i, j].
 
     Written besides: w and f · dl, [B, K, JP], which times ds and the state are the votes' gradient; and, or added, the
-    gradients of the factors, with their strides.
+    gradients of the factors.
     """
     b, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     JP: tl.constexpr = J1 + J2
@@ -153,8 +152,8 @@ def back_kernel(
     for k in tl.range(part * share, tl.minimum(K, (part + 1) * share), num_stages=STAGES):
         base, apart = _vote_base(k, b, B, P, I, JP)
         u1, u2 = _tile(u_ptr + base, i, j1, apart, I, IP), _tile(u_ptr + base, i, j2, apart, I, IP)
-        f1, f2 = _factor(f_ptr, b, k, j1, J, fs, F), _factor(f_ptr, b, k, j2, J, fs, F)
-        m1, m2 = _factor(m_ptr, b, k, j1, J, ms, M), _factor(m_ptr, b, k, j2, J, ms, M)
+        f1, f2 = _factor(f_ptr, b, k, j1, K, J, F), _factor(f_ptr, b, k, j2, K, J, F)
+        m1, m2 = _factor(m_ptr, b, k, j1, K, J, M), _factor(m_ptr, b, k, j2, K, J, M)
         h1 = tl.sum(u1 * _tile(ds_ptr + own, i, j1, JP, I, IP), axis=0)
         h2 = tl.sum(u2 * _tile(ds_ptr + own, i, j2, JP, I, IP), axis=0)
         g1 = tl.sum(u1 * _tile(state_ptr + own, i, j1, JP, I, IP), axis=0)
@@ -163,8 +162,8 @@ def back_kernel(
         d1, d2 = h1 * f1 * m1, h2 * f2 * m2
         inner = tl.sum(c1 * d1, axis=0) + tl.sum(c2 * d2, axis=0)
         d1, d2 = c1 * (d1 - inner), c2 * (d2 - inner)  # of the logits
-        _add_factor(df_ptr, b, k, j1, j2, J, fs, h1 * c1 * m1 + d1 * g1, h2 * c2 * m2 + d2 * g2, F, ADD)
-        _add_factor(dm_ptr, b, k, j1, j2, J, ms, h1 * c1 * f1, h2 * c2 * f2, M, ADD)
+        _add_factor(df_ptr, b, k, j1, j2, K, J, h1 * c1 * m1 + d1 * g1, h2 * c2 * m2 + d2 * g2, F, ADD)
+        _add_factor(dm_ptr, b, k, j1, j2, K, J, h1 * c1 * f1, h2 * c2 * f2, M, ADD)
         d1, d2 = f1 * d1, f2 * d2
         t1 += d1[None, :] * u1
         t2 += d2[None, :] * u2
@@ -181,7 +180,7 @@ def back_kernel(
 
 @triton.jit
 def last_kernel(
-    u_ptr, f_ptr, m_ptr, state_ptr, ds_ptr, w_ptr, df_ptr, dm_ptr, fs, ms, B, K, P, J, share, even,
+    u_ptr, f_ptr, m_ptr, state_ptr, ds_ptr, w_ptr, df_ptr, dm_ptr, B, K, P, J, share, even,
     T: tl.constexpr, I: tl.constexpr, IP: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr,
     F: tl.constexpr, M: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -195,15 +194,15 @@ def last_kernel(
     i, j1, j2 = tl.arange(0, IP), tl.arange(0, J1), J1 + tl.arange(0, J2)
     for k in tl.range(part * share, tl.minimum(K, (part + 1) * share), num_stages=STAGES):
         base, apart = _vote_base(k, b, B, P, I, JP)
-        f1, f2 = _factor(f_ptr, b, k, j1, J, fs, F), _factor(f_ptr, b, k, j2, J, fs, F)
-        m1, m2 = _factor(m_ptr, b, k, j1, J, ms, M), _factor(m_ptr, b, k, j2, J, ms, M)
+        f1, f2 = _factor(f_ptr, b, k, j1, K, J, F), _factor(f_ptr, b, k, j2, K, J, F)
+        m1, m2 = _factor(m_ptr, b, k, j1, K, J, M), _factor(m_ptr, b, k, j2, K, J, M)
         own = b * I * JP
         s1, s2 = _tile(ds_ptr + own, i, j1, JP, I, IP), _tile(ds_ptr + own, i, j2, JP, I, IP)
         if F + M > 0:
             h1 = tl.sum(_tile(u_ptr + base, i, j1, apart, I, IP) * s1, axis=0) * even
             h2 = tl.sum(_tile(u_ptr + base, i, j2, apart, I, IP) * s2, axis=0) * even
-            _add_factor(df_ptr, b, k, j1, j2, J, fs, h1 * m1, h2 * m2, F, T > 1)
-            _add_factor(dm_ptr, b, k, j1, j2, J, ms, h1 * f1, h2 * f2, M, T > 1)
+            _add_factor(df_ptr, b, k, j1, j2, K, J, h1 * m1, h2 * m2, F, T > 1)
+            _add_factor(dm_ptr, b, k, j1, j2, K, J, h1 * f1, h2 * f2, M, T > 1)
         du1 = (tl.full((J1,), 1.0, tl.float32) * (even * f1 * m1))[None, :] * s1
         du2 = (tl.full((J2,), 1.0, tl.float32) * (even * f2 * m2))[None, :] * s2
         for t in tl.static_range(1, T):

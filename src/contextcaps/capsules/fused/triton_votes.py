@@ -130,7 +130,7 @@ class FusedVotes(CompactVotes):
         both = votes.new_empty(2, self.batch, self.classes, self.decision)
         for turn in range(iterations):
             routing_kernels.pass_kernel[(self.batch, parts)](
-                votes, *_or(votes, factors), states[turn], found, *map(_strides, factors), *self._sizes, share,
+                votes, *_or(votes, factors), states[turn], found, *self._sizes, share,
                 self._even(factors), FIRST=turn == 0, **self._routing_sizes, **_kinds(factors),
             )  # fmt: skip
             grid, sizes = self._deciding(bias)
@@ -164,7 +164,7 @@ class FusedVotes(CompactVotes):
             if turn:
                 routing_kernels.back_kernel[(self.batch, parts)](
                     votes, *_or(votes, factors), states[turn], gradients[turn], found, *weights[turn - 1],
-                    *_or(votes, by_factors), *map(_strides, factors), *self._sizes, share, ADD=turn + 1 < iterations,
+                    *_or(votes, by_factors), *self._sizes, share, ADD=turn + 1 < iterations,
                     **self._routing_sizes, **_kinds(factors),
                 )  # fmt: skip
         by_factors = self._last(factors, gradients, states, weights, self._even(factors), by_factors)
@@ -184,7 +184,7 @@ class FusedVotes(CompactVotes):
         votes, (parts, share) = self.made(), self._shares
         routing_kernels.last_kernel[(self.batch, parts)](
             votes, *_or(votes, factors), votes if states is None else states, gradients,
-            votes if weights is None else weights, *_or(votes, by_factors), *map(_strides, factors), *self._sizes,
+            votes if weights is None else weights, *_or(votes, by_factors), *self._sizes,
             share, even, T=len(gradients), **self._routing_sizes, **_kinds(factors),
         )  # fmt: skip
         return by_factors
@@ -207,9 +207,3 @@ def _kinds(factors: RoutingFactors) -> dict[str, int]:
     """Which factors there are: none, [B, K] or [B, K, J]."""
     votes, couplings = (0 if each is None else each.ndim - 1 for each in factors)
     return {"F": votes, "M": couplings}
-
-
-def _strides(factor: Tensor | None) -> tuple[int, int, int]:
-    """Of [B, K, J], or of [B, K] and nothing."""
-    strides = (0, 0) if factor is None else factor.stride()
-    return (*strides, 0)[:3]  # type: ignore[return-value]
