@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contextcaps.data import open_source
+    from contextcaps.experiments.ablation import ablate
     from contextcaps.models import CapsuleNetwork, ModelConfig, create_model, list_models
     from contextcaps.tagging import load
     from contextcaps.training.config import TrainConfig
@@ -17,6 +18,7 @@ __all__ = [
     "CapsuleNetwork",
     "ModelConfig",
     "TrainConfig",
+    "ablate",
     "create_model",
     "evaluate",
     "list_models",
@@ -38,6 +40,7 @@ _HOMES = {
     "resume": "contextcaps.training.trainer",
     "evaluate": "contextcaps.training.evaluation",
     "load": "contextcaps.tagging",
+    "ablate": "contextcaps.experiments.ablation",
 }
 
 

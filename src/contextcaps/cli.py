@@ -51,7 +51,7 @@ def models(
         name: the model to show; without it, and without --all, they are listed.
         classes: number of classes to build it for.
         image_size: side of the images in pixels.
-        backbone: paper, small, timm:NAME, or auto (paper up to 32 px, small beyond).
+        backbone: paper, small, lite0, timm:NAME, or auto (paper up to 32 px, small beyond).
         every: build and show every model.
         no_forward: show the steps only.
     """
@@ -304,6 +304,88 @@ def _train_command(words: list[str]) -> Callable[..., None]:
     return command
 
 
+def ablate() -> None:
+    """Train several models with several seeds alike, and report which is better, by how much, how surely."""
+
+
+def _ablate_command(words: list[str]) -> Callable[..., None]:
+    """The command `ablate`: flags of its own, and those of `train`, which hold for all runs."""
+    from contextcaps.experiments.ablation import ablate as run_ablation
+    from contextcaps.experiments.ablation import show_ablation
+    from contextcaps.experiments.ablation.modest import modest_defaults, modest_scenes
+    from contextcaps.training.config import TrainConfig
+
+    defaults, is_modest = modest_defaults(_value_of("--data", words), _value_of("--accelerator", words))
+    if _value_of("--model", words) is not None:
+        raise ValueError("--model: name the models with --models, with commas between them")
+
+    def command(
+        models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="A,B,…")] = ("capsnet,contextcaps",),
+        seeds: int = 5,
+        tries: int = 1,
+        try_epochs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
+        try_lr: tuple[float, ...] = (1.0, 0.333333, 3.0),
+        try_losses: tuple[str, ...] = ("margin", "bce", "asl"),
+        baseline: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None,
+        test_data: Annotated[str | None, tyro.conf.arg(metavar="SOURCE")] = None,
+        at_once: Annotated[str, tyro.conf.arg(metavar="N|auto")] = "auto",
+        resamples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
+        report_only: Flag = False,
+        quiet: Flag = False,
+        run: Annotated[TrainConfig, tyro.conf.arg(name="")] = defaults,
+    ) -> None:
+        """Train models × seeds on the same division, schedule and budget; end with a page that compares them.
+
+        Stopped or killed, the same command goes on; more models and seeds can be added.
+
+        Args:
+            models: PRESET, PRESET:NAME=VALUE,… or LABEL=PRESET:NAME=VALUE,…; the first is the baseline.
+            seeds: how many, from --seed on.
+            tries: points of hyper-parameters for each model, chosen from on the validation part; 1 for no search.
+            try_epochs: of each try; by default a third of the epochs.
+            try_lr: factors of the learning rate to try.
+            try_losses: losses to try.
+            baseline: the model that differences are taken from.
+            test_data: another source to test on, instead of the test part of the data.
+            at_once: runs at the same time; auto: as many as fit on a GPU, at most 4, and 1 on a CPU.
+            resamples: of the bootstrap over test images.
+            report_only: write the report of what is finished in --out, and train nothing.
+            quiet: no progress, only the results.
+            run: how to train; the same for all.
+        """
+        if at_once != "auto" and not at_once.isdecimal():
+            raise ValueError(f"at_once: expected a whole number of at least 1, or auto, got {at_once!r}")
+        for source in filter(None, (run.data, run.val_data, test_data)):
+            _checked(source)
+        options = {**defaults.options, **run.options}
+        config = dataclasses.replace(run, options=options)
+        if is_modest and not report_only:
+            config = dataclasses.replace(config, data=modest_scenes(config.image_size))
+            if not quiet:
+                print(f"scenes on a CPU are kept few and small: --data '{config.data}'", file=sys.stderr)
+        ablation = run_ablation(
+            models,
+            config,
+            seeds=seeds,
+            tries=tries,
+            try_epochs=try_epochs,
+            try_lr=try_lr,
+            try_losses=try_losses,
+            baseline=baseline,
+            test_data=test_data,
+            at_once=None if at_once == "auto" else int(at_once),
+            resamples=resamples,
+            report_only=report_only,
+            progress=not quiet,
+        )
+        show_ablation(ablation, _Console())
+        if ablation.failures:
+            count = len(ablation.failures)
+            raise OSError(f"{count} run{'s' if count != 1 else ''} failed; the same command tries again")
+
+    return command
+
+
 def _value_of(flag: str, words: list[str]) -> str | None:
     """What follows a flag, before the others are parsed."""
     for word, following in zip(words, [*words[1:], None], strict=True):
@@ -341,6 +423,7 @@ def tag(
     threshold: Annotated[float | None, tyro.conf.arg(metavar="SCORE")] = None,
     top_k: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
     scores: Literal["tags", "all"] = "tags",
+    known: Annotated[str | None, tyro.conf.arg(metavar="CLASS=yes,CLASS=no,…")] = None,
     batch_size: int = 64,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
@@ -358,25 +441,27 @@ def tag(
         threshold: the score from which any class counts as present, instead of each class's own.
         top_k: at most so many tags for each image; with --threshold 0 exactly so many.
         scores: write the scores of the tags, or of all classes.
+        known: what is known of all these images, such as "oven=yes,bed=no"; the model takes it into account.
         batch_size: images to compute at once.
         device: where to compute; auto takes a GPU if there is one.
         workers: images to decode at once; as many as there are cores by default.
         quiet: no progress and no closing line.
     """
     from contextcaps.data.progress import progress_of
-    from contextcaps.tagging import check_output, count_images, find_images, load, open_output, write_tags
+    from contextcaps.tagging import check_output, count_images, find_images, load, open_output, parse_known, write_tags
 
     if not images:
         raise ValueError("no images: expected files, folders, patterns, or - for names on standard input")
     form = check_output(out, form)
+    told = None if known is None else parse_known(known)
     tagger = load(model, device)
     taggings = tagger.tag_stream(
-        find_images(images), threshold=threshold, top_k=top_k, batch_size=batch_size, workers=workers
+        find_images(images), threshold=threshold, top_k=top_k, batch_size=batch_size, workers=workers, known=told
     )
     shown = not quiet and (out is not None or not sys.stdout.isatty())
     with (
         contextlib.closing(taggings),
-        open_output(out, form, tagger.classes, scores == "all") as output,
+        open_output(out, form, tagger.classes, scores == "all", given=told is not None) as output,
         progress_of("tagging", count_images(images) if shown else None, shown) as tell,
     ):
         count = write_tags(taggings, output, tell)
@@ -403,6 +488,7 @@ def evaluate(
     on_bad: Annotated[OnBad | None, tyro.conf.arg(metavar="{stop,skip}")] = None,
     resamples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
     seed: int = 0,
+    known: Annotated[str | None, tyro.conf.arg(metavar="SHARE,…")] = None,
     quiet: Flag = False,
 ) -> None:
     """Measure a trained model: all metrics, beside those of the constant prior.
@@ -423,10 +509,13 @@ def evaluate(
         cache: folder for prepared copies, instead of the run's or the user's cache.
         on_bad: stop at bad data, or skip it and report it; by default as in training.
         resamples: of the bootstrap; by default 1000, fewer for very much data.
-        seed: of the bootstrap.
+        seed: of the bootstrap, and of which labels are known.
+        known: tell the model these shares of each image's labels, such as 0.25,0.5, and measure it on the others.
         quiet: no progress, only the tables.
     """
     from contextcaps.training.evaluation import evaluate as evaluate_model
+    from contextcaps.training.known.measuring import parse_shares
+    from contextcaps.training.known.report import known_table
     from contextcaps.training.report import evaluation_table
 
     measured = evaluate_model(
@@ -444,12 +533,15 @@ def evaluate(
         on_bad=on_bad,
         resamples=resamples,
         seed=seed,
+        known=() if known is None else parse_shares(known),
         progress=not quiet,
     )
     if is_first_process():
         console = _Console()
         for table in evaluation_table(measured.evaluation):
             console.print(table)
+        if measured.known is not None:
+            console.print(known_table(measured.known))
         written = f"Written to {measured.folder}: {', '.join(path.name for path in measured.files)}"
         console.print(written, soft_wrap=True, highlight=False)
 
@@ -549,6 +641,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate,
     "tag": tag,
     "demo": demo,
+    "ablate": ablate,
     "models": models,
     "bench": bench,
     "data": data,
@@ -599,9 +692,10 @@ def _parse(words: list[str]) -> Callable[[], None]:
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            if words[:1] == ["train"]:
-                program = "contextcaps train"
-                return tyro.cli(deferred(_train_command(words[1:])), prog=program, args=words[1:])
+            made = {"train": _train_command, "ablate": _ablate_command}  # their flags are those of a dataclass
+            if words and program == "contextcaps" and words[0] in made:
+                program = f"contextcaps {words[0]}"
+                return tyro.cli(deferred(made[words[0]](words[1:])), prog=program, args=words[1:])
             offered = {name: deferred(command) for name, command in commands.items()}
             return tyro.extras.subcommand_cli_from_dict(offered, prog=program, description=about, args=words)
     except SystemExit as end:

@@ -29,6 +29,7 @@ FUNCTIONS = {
         "unary": "original",
         "returns": "logits",
     },
+    "decision_field": {"unary": REQUIRED, "pairwise": REQUIRED, "prior": REQUIRED, "iterations": 2, "known": None},
     "correlation_weights": {"alpha": REQUIRED},
     "correlate": {"votes": REQUIRED, "alpha": REQUIRED},
     "em_routing": {"votes": REQUIRED, "activations": REQUIRED, "beta_use": REQUIRED, "beta_activate": REQUIRED},
@@ -38,6 +39,7 @@ MODULES = {
     "PrimaryCapsules": {"in_channels": REQUIRED, "types": REQUIRED, "attributes": REQUIRED},
     "InitialRouting": {"grid": REQUIRED, "types": REQUIRED, "kernel_size": 5},
     "MeanFieldCRF": {"classes": REQUIRED, "iterations": 2},
+    "DecisionField": {"classes": REQUIRED, "iterations": 2, "rank": None},
     "CorrelationModule": {"grid": REQUIRED, "capsules": REQUIRED, "classes": REQUIRED},
     "ReconstructionDecoder": {"classes": REQUIRED, "attributes": REQUIRED, "image_shape": REQUIRED},
 }
@@ -58,6 +60,7 @@ TWINS = [
     ("dynamic_routing", "DynamicRouting"),
     ("em_routing", "EMRouting"),
     ("mean_field", "MeanFieldCRF"),
+    ("decision_field", "DecisionField"),
     ("correlate", "CorrelationModule"),
     ("mask_decisions", "ReconstructionDecoder"),
 ]

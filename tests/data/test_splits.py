@@ -188,6 +188,22 @@ def test_train_and_validation_only_stay_as_they_are() -> None:
     }
 
 
+def test_a_validation_part_can_be_kept_for_tests() -> None:
+    """Then what is validated on is carved out of train; a test part that is there already changes nothing."""
+    parts = open_splits(opened_kind({"train": 90, "val": 6}), val_as_test=True)
+    assert {name: (part.split, len(part)) for name, part in parts.items()} == {
+        "train": ("train", 80),
+        "val": ("val", 10),
+        "test": ("val", 6),
+    }
+    whole = opened_kind({"train": 90, "val": 6, "test": 5})
+    assert {name: len(part) for name, part in open_splits(whole, val_as_test=True).items()} == {
+        "train": 90,
+        "val": 6,
+        "test": 5,
+    }
+
+
 @pytest.mark.parametrize(
     ("splits", "options"), [({}, {}), ({"train": 30}, {}), ({"train": 9, "val": 30}, {"split": "val"})]
 )

@@ -14,6 +14,15 @@ from contextcaps.capsules.correlation import (
     correlation_weights,
     uniform_alpha,
 )
+from contextcaps.capsules.decision_field import (
+    DecisionField,
+    FieldResult,
+    Groups,
+    Scenes,
+    decision_field,
+    rescale_decisions,
+    score_logits,
+)
 from contextcaps.capsules.em_routing import EMRouting, EMRoutingResult, em_routing
 from contextcaps.capsules.guards import unchecked
 from contextcaps.capsules.initial_routing import InitialRouting, capsule_statistic, initial_routing
@@ -51,6 +60,13 @@ __all__ = [
     "CorrelationModule",
     "CorrelationResult",
     "LowLevelMap",
+    "decision_field",
+    "DecisionField",
+    "FieldResult",
+    "Groups",
+    "Scenes",
+    "rescale_decisions",
+    "score_logits",
     "mask_decisions",
     "ReconstructionDecoder",
     "unchecked",

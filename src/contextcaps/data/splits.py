@@ -29,20 +29,24 @@ FRACTIONS: Mapping[str, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
 _NAMES_A_SPLIT = re.compile(r"[?&]split=")
 
 
-def open_splits(spec: str, *, on_bad: OnBad = "stop", seed: int = 0, **options: Any) -> dict[str, Source]:
+def open_splits(
+    spec: str, *, on_bad: OnBad = "stop", seed: int = 0, val_as_test: bool = False, **options: Any
+) -> dict[str, Source]:
     """Open a source as its parts "train", "val" and, where there is one, "test".
 
     - Given parts are kept as they are, under these three names; others (such as VOC's trainval) are not opened.
     - Train and test, but no validation part: a ninth of train, chosen by `iterative_split`, becomes "val", so that
       train and val stand to each other as in `FRACTIONS`.
     - Train and validation only, as where the test labels are kept secret (ADE20K, COCO): both are kept, nothing is
-      carved out and there is no "test"; results are then reported on "val", as is usual for these sets.
+      carved out and there is no "test"; results are then reported on "val", as is usual for these sets. With
+      `val_as_test` the given validation part becomes "test", and "val" is carved out of train as above.
     - No given parts, a training part only, or one asked for by name (`split="validation"`): that is divided by
       `FRACTIONS`.
 
     Args:
         spec, on_bad, options: as in `open_source`.
         seed: of the division, where one is made.
+        val_as_test: keep a validation part without a test part beside it for tests, so that nothing is chosen on it.
     """
     source = open_source(spec, on_bad=on_bad, **options)
     if not source.splits or "split" in options or _NAMES_A_SPLIT.search(spec):
@@ -64,6 +68,8 @@ def open_splits(spec: str, *, on_bad: OnBad = "stop", seed: int = 0, **options: 
                 f"{spec}: expected the same classes in all parts, got {len(given['train'].classes)} in train and "
                 f"{len(opened.classes)} in {part} (or in another order); give the list of classes as an option"
             )
+    if val_as_test and "val" in given and "test" not in given:
+        given["test"] = given.pop("val")
     if "val" not in given:
         if "test" not in given:
             return dict(split_source(given["train"], seed=seed))

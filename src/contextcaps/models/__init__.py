@@ -1,4 +1,4 @@
-"""Whole networks built from `contextcaps.capsules`: backbones, the capsule head, presets, and a registry of them."""
+"""Whole networks: backbones, the head, built from `contextcaps.capsules`, and its rivals, presets, a registry."""
 
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import CapsuleHead, Intermediates, ModelOutput

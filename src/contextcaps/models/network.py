@@ -10,11 +10,20 @@ import torch
 from huggingface_hub import PyTorchModelHubMixin, constants
 from torch import Tensor, nn
 
-from contextcaps.capsules import ReconstructionDecoder, primary_grid, unchecked
-from contextcaps.capsules.guards import require_tensor
+from contextcaps.capsules import (
+    DecisionField,
+    ReconstructionDecoder,
+    primary_grid,
+    rescale_decisions,
+    score_logits,
+    unchecked,
+)
+from contextcaps.capsules.guards import require_between, require_tensor
 from contextcaps.models.backbones import build_backbone
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import CapsuleHead, ModelOutput
+from contextcaps.models.label_potentials import fit_potentials
+from contextcaps.models.rivals import RivalHead, build_rival
 from contextcaps.models.saving import MODEL_CARD, ModelFileError, find_files, load_weights, read_config, write_files
 
 __all__ = ["CapsuleNetwork", "Step"]
@@ -39,21 +48,20 @@ class CapsuleNetwork(
     tags=["multi-label", "capsule-network"],
     model_card_template=MODEL_CARD,
 ):
-    """A backbone and a capsule head, built from a configuration.
+    """A backbone and a head, of capsules or (`config.head`) a rival's, built from a configuration.
 
     Takes images [B, C, H, W], as bytes (0…255) or as floats (0…1), and normalises them itself.
 
     Args:
         config: what to build.
-        start: start the weights as the configuration says; False leaves the scaled start out, for weights that are
-            loaded right after.
+        start: start the weights as the configuration says; False leaves out what is measured or read from a file, for
+            weights that are loaded right after.
     """
 
     def __init__(self, config: ModelConfig, start: bool = True) -> None:
         super().__init__()
         self.config = config
-        self.backbone = build_backbone(config)
-        primary = (self.backbone.primary_kernel, self.backbone.primary_stride, self.backbone.primary_padding)
+        self.backbone = build_backbone(config, start)
         self.pixel_mean: Tensor
         self.pixel_std: Tensor
         self.register_buffer("pixel_mean", torch.tensor(config.pixel_mean)[:, None, None])  # [C, 1, 1]
@@ -61,27 +69,52 @@ class CapsuleNetwork(
         features = self._example_features()
         self.feature_shape = tuple(features.shape[1:])
         """(C, H, W) of the backbone's features."""
-        try:
-            grid = primary_grid((features.shape[-2], features.shape[-1]), *primary)
-        except ValueError as error:
-            height, width = config.image_size
-            raise ValueError(f"image_size: {height}×{width} px is too small for {config.backbone!r}: {error}") from None
-        self.head = CapsuleHead(config, self.backbone.out_channels, primary, grid)
+        self.head: CapsuleHead | RivalHead
+        if config.head == "capsules":
+            self.head = self._capsule_head(features)
+        else:
+            self.head = build_rival(config, self.backbone.out_channels, (features.shape[-2], features.shape[-1]))
+        self.field: DecisionField | None = None
+        if config.field == "decisions":
+            self.field = DecisionField(
+                config.num_classes,
+                config.field_iterations,
+                config.field_rank,
+                config.field_symmetric,
+                config.field_scenes,
+                self.backbone.out_channels,
+                groups=config.field_groups,
+            )
         self.decoder: ReconstructionDecoder | None = None
         if config.reconstruction:
             image_shape = (config.in_channels, *config.image_size)
             self.decoder = ReconstructionDecoder(config.num_classes, config.decision_attributes, image_shape)
         start_length = config.start_length if start and config.routing != "em" else None
-        if start_length is not None and not features.is_meta:  # without numbers there is nothing to measure
+        measurable = not features.is_meta  # without numbers there is nothing to measure
+        if start_length is not None and measurable and isinstance(self.head, CapsuleHead):
             self.head.start_alive(features, start_length)
+
+    def _capsule_head(self, features: Tensor) -> CapsuleHead:
+        config, backbone = self.config, self.backbone
+        primary = (backbone.primary_kernel, backbone.primary_stride, backbone.primary_padding)
+        try:
+            grid = primary_grid((features.shape[-2], features.shape[-1]), *primary)
+        except ValueError as error:
+            height, width = config.image_size
+            raise ValueError(f"image_size: {height}×{width} px is too small for {config.backbone!r}: {error}") from None
+        return CapsuleHead(config, backbone.out_channels, primary, grid)
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(H, W) of the primary capsules."""
+        """(H, W) of the primary capsules, or of the features that a rival head takes."""
         return self.head.grid
 
-    def forward(self, images: Tensor, return_intermediates: bool = False) -> ModelOutput:
-        """Scores [B, J] and decisions [B, J, I] of images [B, C, H, W], and on request every step in between."""
+    def forward(self, images: Tensor, return_intermediates: bool = False, known: Tensor | None = None) -> ModelOutput:
+        """Scores [B, J] and decisions [B, J, I] of images [B, C, H, W], and on request every step in between.
+
+        Where labels are known, [B, J] with 1 for present, 0 for absent and NaN for the others, a network with a field
+        between its decisions takes them into account; what is known is its own score.
+        """
         pixels = images / 255 if isinstance(images, Tensor) and images.dtype == torch.uint8 else images
         sizes = {"C": self.config.in_channels}
         if not self.head.takes_any_size:
@@ -89,13 +122,50 @@ class CapsuleNetwork(
         require_tensor("images", pixels, "B C H W", **sizes)
         if not torch.is_autocast_enabled(pixels.device.type):
             pixels = pixels.to(self.pixel_mean.dtype)  # that of the weights, where the network is in half precision
+        if known is not None:
+            self._require_known(known, pixels)
         # The pixels are known to be numbers by now; looking again at every step would cost more than the step.
         trusting = contextlib.nullcontext() if torch.compiler.is_compiling() else unchecked()
         with trusting:
-            return self.head(self.backbone((pixels - self.pixel_mean) / self.pixel_std), return_intermediates)
+            features = self.backbone((pixels - self.pixel_mean) / self.pixel_std)  # [B, C, H, W]
+            output = self.head(features, return_intermediates)
+            return output if self.field is None else self._in_context(self.field, output, features, known)
 
-    def reconstruct(self, decisions: Tensor, present: Tensor) -> Tensor:
+    def _in_context(
+        self, field: DecisionField, output: ModelOutput, features: Tensor, known: Tensor | None
+    ) -> ModelOutput:
+        """What the head says of each class, after the classes have heard of each other and of what is known."""
+        pooled = features.mean(dim=(2, 3)) if field.scenes else None  # [B, C]
+        logits = score_logits(output.scores) if output.logits is None else output.logits  # [B, J]
+        found = field(logits, known, pooled)
+        scores = found.scores.to(output.scores.dtype)  # [B, J]
+        decisions = None if output.decisions is None else rescale_decisions(output.decisions, scores)  # [B, J, I]
+        return output._replace(scores=scores, decisions=decisions, logits=found.logits)
+
+    def _require_known(self, known: Tensor, pixels: Tensor) -> None:
+        if self.field is None:
+            raise ValueError(
+                "known: expected a network with a field between its decisions, got one without; "
+                "create or train it with field=decisions"
+            )
+        filled = known.nan_to_num(0.0) if isinstance(known, Tensor) and known.is_floating_point() else known
+        require_tensor("known", filled, "B J", B=pixels.shape[0], J=self.config.num_classes)
+        require_between("known", filled, 0, 1)
+
+    def learn_labels(self, targets: Tensor) -> None:
+        """Give what wants it (a label graph, the field) the training labels [n, J]: once, before the first step."""
+        if self.field is not None:
+            self.field.set_prior(targets.double().mean(dim=0))
+            if self.config.field_start == "labels" and self.field.weight is not None:
+                found = fit_potentials(targets, self.config.field_symmetric, self.config.field_groups)
+                self.field.start_at(found.pairwise, found.groups)
+        if isinstance(self.head, RivalHead):
+            self.head.learn_labels(targets)
+
+    def reconstruct(self, decisions: Tensor | None, present: Tensor) -> Tensor:
         """Images [B, C, H, W] with values 0…1 rebuilt from the decision capsules [B, J, I] of the present classes."""
+        if decisions is None:
+            raise ValueError(f"head {self.config.head!r} has no decision capsules to rebuild an image from")
         if self.decoder is None:
             raise ValueError("this network has no decoder: create it with reconstruction=True")
         return self.decoder(decisions, present)
@@ -130,12 +200,28 @@ class CapsuleNetwork(
     def steps(self) -> list[Step]:
         """The way from image to scores: what each step gives, and how many weights it holds."""
         config, head = self.config, self.head
+        steps: list[tuple[str, tuple[int, ...], int]] = [
+            ("image", (config.in_channels, *config.image_size), 0),
+            (f"backbone {config.backbone}", self.feature_shape, _count(self.backbone)),
+        ]
+        if isinstance(head, RivalHead):
+            steps += [(name, shape, _count(part)) for name, shape, part in head.steps()]
+        else:
+            steps += self._capsule_steps(head)
+        if self.field is not None:
+            steps.append(("field between decisions [J]", (config.num_classes,), _count(self.field)))
+        if self.decoder is not None:
+            steps.append(("reconstruction", self.decoder.image_shape, _count(self.decoder)))
+        steps.append(("scores [J]", (config.num_classes,), 0))
+        return [Step(*step) for step in steps]
+
+    def _capsule_steps(self, head: CapsuleHead) -> list[tuple[str, tuple[int, ...], int]]:
+        """From features to decisions."""
+        config = self.config
         capsules, classes, attributes = head.capsules, config.num_classes, config.decision_attributes
         votes = (capsules, classes, attributes)
         bias = 0 if head.bias is None else head.bias.numel()
         steps: list[tuple[str, tuple[int, ...], int]] = [
-            ("image", (config.in_channels, *config.image_size), 0),
-            (f"backbone {config.backbone}", self.feature_shape, _count(self.backbone)),
             ("primary capsules [K, A]", (capsules, config.attributes), _count(head.primary)),
         ]
         if head.initial is not None:
@@ -148,10 +234,7 @@ class CapsuleNetwork(
             steps.append(("CORR weights [J, K]", (classes, capsules), weights))
         by = f"{config.routing} routing" if head.routing is not None else "CORR"
         steps.append((f"decisions by {by} [J, I]", (classes, attributes), _count(head.routing) + bias))
-        if self.decoder is not None:
-            steps.append(("reconstruction", self.decoder.image_shape, _count(self.decoder)))
-        steps.append(("scores [J]", (classes,), 0))
-        return [Step(*step) for step in steps]
+        return steps
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
         """Save weights (safetensors), configuration with class names (JSON) and a model card into a folder.
@@ -207,5 +290,7 @@ class CapsuleNetwork(
         return network.to(device).eval()
 
 
-def _count(module: nn.Module | None) -> int:
-    return 0 if module is None else sum(parameter.numel() for parameter in module.parameters())
+def _count(part: nn.Module | nn.Parameter | None) -> int:
+    if isinstance(part, nn.Parameter):
+        return part.numel()
+    return 0 if part is None else sum(parameter.numel() for parameter in part.parameters())

@@ -1,5 +1,7 @@
 """The paper's rows as named configurations: what each differs in from the plain CapsNet, and nothing else.
 
+Then controls, and rivals: what one would use instead of capsules, on the same backbones.
+
 A preset ending in `-literal` follows the paper to the letter where the text can be followed, also where that cannot
 learn; docs/decisions/ tells what each reading does.
 """
@@ -31,5 +33,12 @@ PRESETS: dict[str, tuple[str, Preset]] = {
         "+ correlation module to the letter",
         {**_PLAIN, **_RW_LITERAL, **_CRF_LITERAL, **_CORR_LITERAL},
     ),
+    "capsnet-uniform": ("control: one routing iteration, all votes weigh alike", {"routing_iterations": 1}),
+    "capsnet-em": ("control: Hinton et al. 2018, EM routing", {"routing": "em"}),
+    "gap": ("rival: global average pooling and a linear layer", {"head": "gap"}),
+    "gmp": ("rival: global max pooling and a linear layer", {"head": "gmp"}),
+    "ml-decoder": ("rival: Ridnik et al. 2021, fixed queries, cross-attention", {"head": "ml-decoder"}),
+    "query2label": ("rival: Liu et al. 2021, a transformer decoder over labels", {"head": "query2label"}),
+    "ml-gcn": ("rival: Chen et al. 2019, a graph of the labels", {"head": "ml-gcn"}),
 }
 """Name → what it is, and its settings."""

@@ -59,7 +59,7 @@ def create_model(
         name: one of `list_models()`.
         num_classes: J.
         image_size: side of the images in pixels, or (height, width); 64 if the preset says nothing.
-        backbone: "paper", "small", "timm:NAME", or "auto", the default: the paper's up to 32 px, small beyond.
+        backbone: "paper", "small", "lite0", "timm:NAME", or "auto", the default: the paper's up to 32 px, small beyond.
         overrides: fields of `ModelConfig` to set differently, such as `routing_iterations=1`.
 
     >>> import torch

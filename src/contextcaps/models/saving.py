@@ -26,7 +26,7 @@ MODEL_CARD = """---
 
 # A contextcaps model
 
-A capsule network for multi-label image tagging, saved by contextcaps. `config.json` has its settings and class names:
+A network for multi-label image tagging, saved by contextcaps. `config.json` has its settings and class names:
 
     from contextcaps import CapsuleNetwork
 

@@ -21,6 +21,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "data": (str, "a name"),
     "val_data": (str | None, "a name or null"),
     "epoch": (int, "a whole number"),
+    "split_seed": (int | None, "a whole number or null"),
     "metrics": (dict, "names and values"),
     "versions": (dict, "names and values"),
 }
@@ -29,7 +30,7 @@ _SHOWN = 12  # class names in the model card
 
 _CARD = """# {model}, trained
 
-A capsule network for multi-label image tagging, trained by contextcaps. It gives each class a score from 0 to 1; a
+{kind} for multi-label image tagging, trained by contextcaps. It gives each class a score from 0 to 1; a
 class counts as present from a threshold of its own, tuned on the validation images.
 
 | | |
@@ -65,6 +66,10 @@ class Trained:
     """Epochs that these weights have seen."""
     val_data: str | None = None
     """Another source that it was validated on; None: a part of `data`."""
+    split_seed: int | None = None
+    """Of the division of `data`, where one was made; None: `seed`."""
+    val_as_test: bool = False
+    """Whether a validation part without a test part beside it was kept for tests."""
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     """On the validation part."""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -98,8 +103,12 @@ class Trained:
                     raise ModelFileError(f"{path}: its classes are not those of the network beside it")
                 document[field] = tuple(_share(path, field, *each) for each in document[field].items())
             for field, (kind, spelled) in _KINDS.items():
+                if field == "split_seed" and field not in document:
+                    continue  # written before there was one
                 if not isinstance(document[field], kind) or isinstance(document[field], bool):
                     raise ModelFileError(f"{path}: {field}: expected {spelled}, got {document[field]!r}")
+            if not isinstance(document.get("val_as_test", False), bool):
+                raise ModelFileError(f"{path}: val_as_test: expected true or false, got {document['val_as_test']!r}")
             return cls(**document)
         except FileNotFoundError:
             return None
@@ -130,7 +139,8 @@ class Trained:
                 f"{100 * prior:.1f} %"
             )
         table = "\n".join(f"| {name} | {_literal(value)} |" for name, value in rows.items())
-        return _CARD.format(model=config.model, table=table)
+        kind = "A capsule network" if config.head == "capsules" else "A network"
+        return _CARD.format(model=config.model, kind=kind, table=table)
 
 
 def preprocessing(config: ModelConfig) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Using a trained model: tags for images, from Python and from the command line."""
 
 from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
+from contextcaps.tagging.known import parse_known
 from contextcaps.tagging.output import Count, Output, check_output, open_output, write_tags
 from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
 
@@ -16,5 +17,6 @@ __all__ = [
     "find_images",
     "load",
     "open_output",
+    "parse_known",
     "write_tags",
 ]

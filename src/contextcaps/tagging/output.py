@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from contextcaps.extras import import_extra
+from contextcaps.tagging.known import spell_known
 from contextcaps.tagging.tagger import Tagging
 
 __all__ = ["FORMATS", "Count", "Format", "Output", "check_output", "open_output", "write_tags"]
@@ -60,8 +61,8 @@ class _Text(Output):
     A file name that is no UTF-8 is written with escapes: in JSON they read back as the same name.
     """
 
-    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool) -> None:
-        self.file, self.classes, self.all_scores = file, classes, all_scores
+    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool, given: bool) -> None:
+        self.file, self.classes, self.all_scores, self.given = file, classes, all_scores, given
 
     @abc.abstractmethod
     def row(self, tagging: Tagging) -> str:
@@ -75,11 +76,19 @@ class _Text(Output):
 
 
 class _JsonLines(_Text):
-    """One object a line: image, tags with name and score, error if there is one, all scores if they are wanted."""
+    """One object a line: image, tags with name and score, error if there is one, all scores if they are wanted.
+
+    A tag that was given says so, and so does the row: with classes that were said to be absent, too.
+    """
 
     def row(self, tagging: Tagging) -> str:
         row: dict[str, Any] = {"image": tagging.image}
-        row["tags"] = [{"name": tag.name, "score": round(tag.score, _DIGITS)} for tag in tagging.tags]
+        row["tags"] = [
+            {"name": tag.name, "score": round(tag.score, _DIGITS), **({"given": True} if tag.given else {})}
+            for tag in tagging.tags
+        ]
+        if tagging.given:
+            row["given"] = dict(tagging.given)
         if tagging.error is not None:
             row["error"] = tagging.error
         if self.all_scores and tagging.scores is not None:
@@ -89,18 +98,21 @@ class _JsonLines(_Text):
 
 
 class _Csv(_Text):
-    """Columns image, tags and scores ("; " between them, best first), error, and one for each class if wanted."""
+    """Columns image, tags and scores ("; " between them, best first), error, and one for each class if wanted.
 
-    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool) -> None:
-        super().__init__(file, classes, all_scores)
-        columns = ("image", "tags", "scores", "error")
+    A column `given` comes after `error` where labels are given.
+    """
+
+    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool, given: bool) -> None:
+        super().__init__(file, classes, all_scores, given)
+        columns = ("image", "tags", "scores", "error", *(("given",) if given else ()))
         more = class_columns(classes, columns) if all_scores else ()
         self._put(self._line([*columns, *more]))
 
     def row(self, tagging: Tagging) -> str:
         tags = "; ".join(tag.name for tag in tagging.tags)
         scores = "; ".join(_spelled(tag.score) for tag in tagging.tags)
-        row = [str(tagging.image), tags, scores, tagging.error or ""]
+        row = [str(tagging.image), tags, scores, tagging.error or "", *([spell_known(tagging.given)] * self.given)]
         if self.all_scores:
             row += [""] * len(self.classes) if tagging.scores is None else map(_spelled, tagging.scores.tolist())
         return self._line(row)
@@ -113,14 +125,20 @@ class _Csv(_Text):
 
 
 class _Parquet(Output):
-    """Columns image, tags (a list of name and score), error, and a float for each class if wanted."""
+    """Columns image, tags (a list of name and score), error, and a float for each class if wanted.
 
-    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool) -> None:
+    A column `given` (a list of name and present) comes after `error` where labels are given.
+    """
+
+    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool, given: bool) -> None:
         self.arrow = import_extra("pyarrow", "parquet", "--format parquet")
         parquet = import_extra("pyarrow.parquet", "parquet", "--format parquet")
         string, real = self.arrow.string(), self.arrow.float32()
         tag = self.arrow.struct([("name", string), ("score", real)])
         columns = {"image": string, "tags": self.arrow.list_(tag), "error": string}
+        if given:
+            columns["given"] = self.arrow.list_(self.arrow.struct([("name", string), ("present", self.arrow.bool_())]))
+        self.given = given
         self.class_columns = class_columns(classes, tuple(columns)) if all_scores else ()
         self.schema = self.arrow.schema([*columns.items(), *((name, real) for name in self.class_columns)])
         self.writer = parquet.ParquetWriter(file, self.schema)
@@ -149,6 +167,8 @@ class _Parquet(Output):
             [[{"name": tag.name, "score": tag.score} for tag in row.tags] for row in rows],
             [row.error for row in rows],
         ]
+        if self.given:
+            values.append([[{"name": name, "present": each} for name, each in row.given.items()] for row in rows])
         if self.class_columns:
             none = [None] * len(self.class_columns)
             values += zip(*(none if row.scores is None else row.scores.tolist() for row in rows), strict=True)
@@ -156,7 +176,7 @@ class _Parquet(Output):
         self.writer.write_table(self.arrow.table(arrays, schema=self.schema))
 
 
-_OUTPUTS: dict[str, Callable[[_Rows, tuple[str, ...], bool], Output]] = {
+_OUTPUTS: dict[str, Callable[[_Rows, tuple[str, ...], bool, bool], Output]] = {
     "jsonl": _JsonLines,
     "csv": _Csv,
     "parquet": _Parquet,
@@ -198,7 +218,7 @@ def check_output(path: Path | None, form: Format | None) -> Format:
 
 @contextlib.contextmanager
 def open_output(
-    path: Path | None, form: Format | None, classes: tuple[str, ...], all_scores: bool = False
+    path: Path | None, form: Format | None, classes: tuple[str, ...], all_scores: bool = False, given: bool = False
 ) -> Iterator[Output]:
     """Write taggings to a file, or to standard output.
 
@@ -210,11 +230,12 @@ def open_output(
         form: "jsonl", "csv" or "parquet"; None: by the file's suffix, JSON lines on standard output.
         classes: [J], names of the model's classes.
         all_scores: write every class's score, not only those of the tags.
+        given: write which labels the model was told.
     """
     form = check_output(path, form)
     if path is None:
         sys.stdout.flush()  # what was printed before comes first
-        output = _OUTPUTS[form](_StandardOutput(), classes, all_scores)
+        output = _OUTPUTS[form](_StandardOutput(), classes, all_scores, given)
         yield output
         output.finish()
         return
@@ -222,7 +243,7 @@ def open_output(
     temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            output = _OUTPUTS[form](file, classes, all_scores)
+            output = _OUTPUTS[form](file, classes, all_scores, given)
             try:
                 yield output
                 output.finish()

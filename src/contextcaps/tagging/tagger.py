@@ -8,7 +8,7 @@ for tagging in tagger.tag(["beach.jpg", "street.jpg"]):
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from contextcaps.data.problems import DataError
 from contextcaps.models.loading import load_model
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.trained import Trained
+from contextcaps.tagging.known import known_row
 from contextcaps.tagging.pixels import as_images, name_of, pixels_of
 
 __all__ = ["OnBadImage", "Tag", "Tagger", "Tagging", "load"]
@@ -41,6 +42,8 @@ class Tag:
     score: float
     threshold: float
     """The score from which the class counted as present."""
+    given: bool = False
+    """Whether somebody said so, rather than the model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Tagging:
     """Why the image could not be tagged."""
     scores: Tensor | None = dataclasses.field(default=None, repr=False, compare=False)
     """[J], float32, of all classes, on the CPU; None where there is an error."""
+    given: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    """What the model was told: class → whether it is present."""
 
 
 class Tagger:
@@ -90,6 +95,7 @@ class Tagger:
         batch_size: int = 64,
         workers: int | None = None,
         on_bad: OnBadImage = "report",
+        known: Mapping[str, bool] | None = None,
     ) -> list[Tagging]:
         """Tag one image or several; a result for each, in their order.
 
@@ -101,10 +107,19 @@ class Tagger:
             batch_size: images to compute at once.
             workers: images to decode at once; as many as there are cores by default.
             on_bad: "report" an image that cannot be read in its own result, or "stop" with a `DataError`.
+            known: class → whether it is present, of all these images, such as {"oven": True, "bed": False}: tags of
+                their own, and the model takes them into account for the others. Needs a network with a field between
+                its decisions.
         """
         return list(
             self.tag_stream(
-                images, threshold=threshold, top_k=top_k, batch_size=batch_size, workers=workers, on_bad=on_bad
+                images,
+                threshold=threshold,
+                top_k=top_k,
+                batch_size=batch_size,
+                workers=workers,
+                on_bad=on_bad,
+                known=known,
             )
         )
 
@@ -117,6 +132,7 @@ class Tagger:
         batch_size: int = 64,
         workers: int | None = None,
         on_bad: OnBadImage = "report",
+        known: Mapping[str, bool] | None = None,
     ) -> Generator[Tagging, None, None]:
         """As `tag`, but one result after the other: any number of images, of which two batches are held at a time."""
         if threshold is not None and not 0 <= threshold <= 1:
@@ -127,7 +143,10 @@ class Tagger:
         if on_bad not in ("report", "stop"):
             raise ValueError(f"on_bad: expected 'report' or 'stop', got {on_bad!r}")
         thresholds = self.thresholds if threshold is None else (float(threshold),) * len(self.classes)
-        return self._stream(as_images(images), thresholds, top_k, batch_size, workers or default_workers(), on_bad)
+        told = self._told(known or {})
+        return self._stream(
+            as_images(images), thresholds, top_k, batch_size, workers or default_workers(), on_bad, told
+        )
 
     def _stream(
         self,
@@ -137,14 +156,15 @@ class Tagger:
         batch_size: int,
         workers: int,
         on_bad: OnBadImage,
+        told: "_Told",
     ) -> Generator[Tagging, None, None]:
         with contextlib.closing(self._decoded(images, batch_size, workers)) as decoded:
             while batch := list(itertools.islice(decoded, batch_size)):
                 readable = [pixels for _, pixels in batch if isinstance(pixels, np.ndarray)]
-                scores = iter(self.scores(torch.from_numpy(np.stack(readable))) if readable else ())  # [J] each
+                scores = iter(self.scores(torch.from_numpy(np.stack(readable)), told.row) if readable else ())  # [J]
                 for name, pixels in batch:
                     if isinstance(pixels, np.ndarray):
-                        tagging = self._tagging(name, next(scores), thresholds, top_k)
+                        tagging = self._tagging(name, next(scores), thresholds, top_k, told.known)
                     else:
                         tagging = Tagging(name, (), error=pixels)
                     if tagging.error is not None and on_bad == "stop":
@@ -172,29 +192,62 @@ class Tagger:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def scores(self, images: Tensor) -> Tensor:
-        """Scores [B, J], float32 on the CPU, of images [B, 3, H, W] as bytes at the network's size."""
+    def _told(self, known: Mapping[str, bool]) -> "_Told":
+        """What the network is told, checked."""
+        if not known:
+            return _Told({}, None)
+        if self.network.field is None:
+            raise ValueError(
+                f"known: this model ({self.network.config.model}) has no field between its decisions that could be "
+                "told anything; train one with --set field=decisions --known 0.5"
+            )
+        return _Told(dict(known), known_row(known, self.classes))
+
+    def scores(self, images: Tensor, known: Tensor | None = None) -> Tensor:
+        """Scores [B, J], float32 on the CPU, of images [B, 3, H, W] as bytes at the network's size.
+
+        `known` is what the network is told of each of them, [J]: 1 for present, 0 for absent, NaN for the others.
+        """
         images = images.to(self.device)
         if self.network.config.in_channels == 1:
             luma = torch.tensor(_LUMA, device=self.device)[:, None, None]  # [3, 1, 1]
             images = (images * luma).sum(1, keepdim=True) / 255  # [B, 1, H, W]
         try:
             with torch.inference_mode():
-                scores = self.network(images).scores.float().cpu()  # [B, J]
+                told = None if known is None else known.to(self.device).expand(len(images), -1)  # [B, J]
+                scores = self.network(images, known=told).scores.float().cpu()  # [B, J]
         except torch.OutOfMemoryError:
             raise ValueError(
                 f"batch_size: {len(images)} images at once do not fit into the memory of {self.device}; try fewer"
             ) from None
         return scores.clone()  # outside inference mode, so that callers may do with them what they like
 
-    def _tagging(self, name: str | int, scores: Tensor, thresholds: tuple[float, ...], top_k: int | None) -> Tagging:
+    def _tagging(
+        self,
+        name: str | int,
+        scores: Tensor,
+        thresholds: tuple[float, ...],
+        top_k: int | None,
+        known: Mapping[str, bool],
+    ) -> Tagging:
         if not bool(scores.isfinite().all()):
             return Tagging(name, (), error="the model gives scores that are no numbers: are its weights damaged?")
         order = scores.argsort(descending=True, stable=True)  # [J], equal scores in the classes' order
         above = scores >= torch.tensor(thresholds, dtype=scores.dtype)  # [J]
+        for given, is_present in known.items():
+            above[self.classes.index(given)] = is_present  # also where any score is enough
         present = order[above[order]][:top_k].tolist()
-        tags = (Tag(self.classes[j], float(scores[j]), thresholds[j]) for j in present)
-        return Tagging(name, tuple(tags), scores=scores)
+        tags = (Tag(self.classes[j], float(scores[j]), thresholds[j], given=self.classes[j] in known) for j in present)
+        return Tagging(name, tuple(tags), scores=scores, given=known)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Told:
+    """What somebody knows of all images, in words and as the network takes it."""
+
+    known: Mapping[str, bool]
+    row: Tensor | None
+    """[J]; None for nothing."""
 
 
 def load(path: str | Path, device: str | torch.device = "auto") -> Tagger:

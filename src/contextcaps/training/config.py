@@ -66,11 +66,15 @@ class TrainConfig(Configuration):
     """The run's folder; by default a new one under runs/, named by model and data."""
     seed: int = 0
     """Of everything that is random: starting weights, order of images, augmentation, division of the data."""
+    split_seed: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Of the division of the data, where one is made; by default the seed. So that several seeds see the same parts."""
+    val_as_test: bool = False
+    """Where data have a training and a validation part only: keep the latter for tests, validate on a part of train."""
 
     image_size: int = 64
     """Side of the images in pixels; images of other sizes and shapes are squashed to it."""
     backbone: str = "auto"
-    """paper, small, timm:NAME, or auto: paper up to 32 px, small beyond."""
+    """paper, small, lite0 (from ImageNet), timm:NAME, or auto: paper up to 32 px, small beyond."""
     prepare: bool = True
     """Decode and resize all images once into the cache; without it they are decoded in every epoch."""
     cache: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -102,6 +106,9 @@ class TrainConfig(Configuration):
     """Margin (Sabour), binary cross-entropy on lengths, asymmetric (ASL), or spread loss."""
     class_weights: Literal["none", "sqrt", "inverse", "effective"] = "none"
     """Let rare classes count more: by the root or inverse of their frequency, or the effective number of images."""
+    known: float = 0.0
+    """Tell the network up to this share of an image's labels, at random, and train on the others; 0 for never. Needs
+    --set field=decisions."""
     reconstruction: float = 0.0
     """Weight of Sabour's reconstruction loss (squared error per image; his is 0.0005); 0 for none."""
     early_stop: int = 0
@@ -137,7 +144,7 @@ class TrainConfig(Configuration):
                 self._set(**{name: str(getattr(self, name))})
         self._settle_kinds()
         least = {"epochs": 1, "batch_size": 1, "accumulate": 1, "devices": 1, "nodes": 1, "image_size": 1}
-        least |= {"seed": 0, "early_stop": 0, "checkpoint_steps": 0, "log_steps": 1, "workers": 1}
+        least |= {"seed": 0, "split_seed": 0, "early_stop": 0, "checkpoint_steps": 0, "log_steps": 1, "workers": 1}
         for name, bound in least.items():
             value = getattr(self, name)
             if value is not None and value < bound:
@@ -147,7 +154,7 @@ class TrainConfig(Configuration):
                 raise ValueError(f"{name}: expected a number of at least 0, got {getattr(self, name)}")
         if not 0 < self.lr <= 1000:
             raise ValueError(f"lr: expected a number above 0 and at most 1000, got {self.lr}")
-        for name in ("warmup", "ema"):
+        for name in ("warmup", "ema", "known"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected a number from 0 to below 1, got {getattr(self, name)}")
         if not (self.checkpoint_minutes > 0 and math.isfinite(self.checkpoint_minutes)):

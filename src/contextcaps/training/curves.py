@@ -50,7 +50,13 @@ def write_curves(history: History, path: Path | str, title: str, seed: int) -> N
     _write(figure, Path(path), title, seed)
 
 
-def write_convergence(histories: Mapping[str, History], path: Path | str, title: str, seed: int | str) -> None:
+def write_convergence(
+    histories: Mapping[str, History],
+    path: Path | str,
+    title: str,
+    seed: int | str,
+    bands: Mapping[str, Sequence[tuple[float, float, float]]] | None = None,
+) -> None:
     """Several runs: validation mAP by epoch, each with its best epoch, as PNG.
 
     Args:
@@ -58,6 +64,7 @@ def write_convergence(histories: Mapping[str, History], path: Path | str, title:
         path: the file; it is replaced whole or not at all.
         title: such as the data.
         seed: of the runs, for the caption and the file's metadata; several in words, such as "0, 1, 2".
+        bands: name → (epoch, lowest, highest) mAP, drawn behind its line; such as the range over seeds.
     """
     figure = _figure(8, 4.8)
     axes = figure.subplots()
@@ -66,6 +73,10 @@ def write_convergence(histories: Mapping[str, History], path: Path | str, title:
         epoch, value = max(points, key=lambda point: (point[1], -point[0]), default=(0, math.nan))
         label = f"{name} (best: {value:.1f}, epoch {epoch:g})" if points else f"{name} (no results)"
         _draw(axes, points, label, index, marker=_MARKERS[index % len(_MARKERS)], keep=True)
+        if bands and bands.get(name):
+            epochs, low, high = zip(*bands[name], strict=True)
+            edges = ([100 * value for value in low], [100 * value for value in high])
+            axes.fill_between(epochs, *edges, color=_colour(index), alpha=0.16, linewidth=0)
         if points:
             axes.plot([epoch], [value], "*", color=_colour(index), markersize=14, markeredgecolor="white", zorder=4)
     _draw_prior(axes, list(histories.values()))

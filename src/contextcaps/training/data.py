@@ -83,5 +83,6 @@ def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:
 
 def open_parts(config: TrainConfig) -> dict[str, Part]:
     """All parts of a run's data, divided as the run divided them: train, val and, where there is one, test."""
-    sources = open_splits(config.data, on_bad=config.on_bad, seed=config.seed)
+    seed = config.seed if config.split_seed is None else config.split_seed
+    sources = open_splits(config.data, on_bad=config.on_bad, seed=seed, val_as_test=config.val_as_test)
     return {name: Part(source, config.image_size) for name, source in sources.items()}

@@ -2,8 +2,12 @@
 
 import dataclasses
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
+
+import torch
+from torch import Tensor
 
 from contextcaps.data import DataError, Source, open_source
 from contextcaps.data.problems import OnBad
@@ -15,6 +19,9 @@ from contextcaps.models.loading import load_model
 from contextcaps.models.trained import Trained
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, open_parts, open_training_parts
+from contextcaps.training.known.cooccurrence import fit_cooccurrence
+from contextcaps.training.known.measuring import KnownEvaluation, give, measure_known
+from contextcaps.training.known.report import write_known
 from contextcaps.training.predictions import Predictions, predict
 from contextcaps.training.processes import (
     device_name,
@@ -38,6 +45,8 @@ class Measured:
     folder: Path
     files: list[Path]
     """Those in the folder; none in processes other than the first."""
+    known: KnownEvaluation | None = None
+    """What known labels are worth, where shares of them were asked for."""
 
 
 def evaluate(
@@ -56,6 +65,7 @@ def evaluate(
     on_bad: OnBad | None = None,
     resamples: int | None = None,
     seed: int = 0,
+    known: Sequence[float] = (),
     progress: bool = True,
 ) -> Measured:
     """Measure a model on data, and write the report.
@@ -73,7 +83,8 @@ def evaluate(
         cache: folder for prepared copies; by default as in training.
         on_bad: stop at bad data, or skip it; by default as in training.
         resamples: of the bootstrap.
-        seed: of the bootstrap.
+        seed: of the bootstrap, and of which labels are known.
+        known: shares of each image's labels to tell the network; it is then measured on the others, too.
         progress: show progress on the error stream.
 
     Raises:
@@ -84,8 +95,9 @@ def evaluate(
     run = Run.open(model) if Path(model, "config.yaml").is_file() else None
     network, trained = load_model(model)
     config = _configuration(run, trained, data)
-    known = run.config.data if run is not None else None if trained is None else trained.data
-    own = data is None or data == known
+    trained_on = run.config.data if run is not None else None if trained is None else trained.data
+    own = data is None or data == trained_on
+    train_labels = _train_labels(network, run, trained) if known else None  # before the work, not after it
     config = settle_processes(
         dataclasses.replace(
             config,
@@ -117,6 +129,25 @@ def evaluate(
     found = dataclasses.replace(
         found, targets=found.targets[:, order], classes=network.config.class_names or part.classes
     )
+    told: dict[float, tuple[Tensor, Tensor]] = {}
+    for share in known:
+        labels = give(found, share, seed, order)  # [n, J]
+
+        def known_of(indices: Tensor, labels: Tensor = labels) -> Tensor:
+            return labels[torch.searchsorted(found.indices, indices)]  # [B, J]
+
+        what = f"telling {100 * share:g} % of the labels"
+        with progress_of(what, len(part), progress and fabric.is_global_zero) as tell:
+            said = predict(
+                network,
+                loader,
+                part.classes,
+                fabric.device,
+                used,
+                lambda count: tell(count * fabric.world_size),
+                known=known_of,
+            )
+        told[share] = (labels, said.scores)
     folder = _folder(run, out, part, name, own)
     evaluation: Any = None
     if fabric.is_global_zero:
@@ -124,6 +155,11 @@ def evaluate(
         thresholds = None if trained is None else trained.thresholds
         evaluation = evaluate_predictions(found, frequencies, thresholds, seed, resamples)
     evaluation = fabric.broadcast(evaluation)
+    worth: Any = None
+    if fabric.is_global_zero and train_labels is not None:
+        control = fit_cooccurrence(train_labels, seed)
+        worth = measure_known(found, told, control, len(train_labels), resamples=resamples, seed=seed)
+    worth = fabric.broadcast(worth)
     files: list[Path] = []
     if fabric.is_global_zero:
         facts = {
@@ -140,8 +176,25 @@ def evaluate(
         }
         if trained is None:
             facts["constant prior"] = "frequencies of these data: the model does not say those of its training data"
-        files = write_report(evaluation, folder, f"{network.config.model} on {config.data}, {name}", facts)
-    return Measured(evaluation, found, folder, files)
+        title = f"{network.config.model} on {config.data}, {name}"
+        files = write_report(evaluation, folder, title, facts)
+        if worth is not None:
+            files += write_known(worth, folder, title, facts)
+    return Measured(evaluation, found, folder, files, worth)
+
+
+def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | None) -> Tensor:
+    """[n, J], the labels of the images that a network was trained on, in the order of its classes."""
+    if network.field is None:
+        raise ValueError(
+            f"known: this model ({network.config.model}) has no field between its decisions that could be told "
+            "anything; train one with --set field=decisions --known 0.5"
+        )
+    if run is None and trained is None:
+        raise ValueError("known: the model does not say what it was trained on, which co-occurrence is taken from")
+    config = _configuration(run, trained, None)
+    source = (open_parts(config)["train"] if config.val_data is None else open_training_parts(config)[0]).source
+    return torch.from_numpy(source.targets())[:, _order_of_classes(network, source)]
 
 
 def _folder(run: Run | None, out: Path | str | None, part: Part, name: str, own: bool) -> Path:
@@ -156,7 +209,14 @@ def _configuration(run: Run | None, trained: Trained | None, data: str | None) -
     """The run's own configuration, or one with the data that the model was trained on; with other data if asked for."""
     config = run.config if run is not None else TrainConfig()
     if run is None and trained is not None:
-        config = dataclasses.replace(config, data=trained.data, val_data=trained.val_data, seed=trained.seed)
+        config = dataclasses.replace(
+            config,
+            data=trained.data,
+            val_data=trained.val_data,
+            seed=trained.seed,
+            split_seed=trained.split_seed,
+            val_as_test=trained.val_as_test,
+        )
     if data is None and run is None and trained is None:
         raise ValueError("data: expected a source, as the model does not say what it was trained on")
     return config if data in (None, config.data) else dataclasses.replace(config, data=data, val_data=None)

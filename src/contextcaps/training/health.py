@@ -18,6 +18,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from contextcaps.models.presets import PRESETS
+
 __all__ = ["Finding", "Kind", "Monitor", "Statistics", "judge_result", "judge_scores"]
 
 Kind = Literal["dead", "constant", "saturated", "prior"]
@@ -120,10 +122,14 @@ def judge_scores(seen: Statistics, frequencies: Tensor, model_name: str, where: 
     present = has_positives & (seen.positives > 0)  # [J]
     dead, judged = int((lifeless & present).sum()), int(present.sum())
     if judged and dead >= DEAD_SHARE * judged:
+        capsules = _has_capsules(model_name)
         found["dead"] = (
-            f"{dead} of {judged} classes that were present ({dead / judged:.0%}) have dead capsules: no score above "
+            f"{dead} of {judged} classes that were present ({dead / judged:.0%}) "
+            f"{'have dead capsules' if capsules else 'are dead'}: no score above "
             f"{float(seen.maxima[lifeless & present].amax()):.2g} in {seen.images} images, so their loss hardly moves.",
-            "Try `--set start_length=0.1` (more if it is that already), or a lower `--lr`.",
+            "Try `--set start_length=0.1` (more if it is that already), or a lower `--lr`."
+            if capsules
+            else "Try a lower `--lr`, or `--loss bce`, which moves them from anywhere.",
         )
     alive = has_positives & ~lifeless  # [J]
     means = seen.sums / seen.images  # [J]
@@ -276,6 +282,11 @@ class Monitor:
         for finding in findings:
             self._alarms.setdefault(finding.kind, {})[place] = patience
         return new
+
+
+def _has_capsules(model_name: str) -> bool:
+    _, settings = PRESETS.get(model_name, ("", {}))
+    return settings.get("head", "capsules") == "capsules"
 
 
 def _advice(model_name: str, otherwise: str) -> str:

@@ -2,16 +2,20 @@
 
 All of them compute in float32 at least, also under autocast, and stay finite for scores of exactly 0 and 1.
 Weights for the classes (`class_weights.py`) multiply each class's terms; no weights are the same as weights of 1.
+Where scores are sigmoids of logits, cross-entropy and ASL can be given those: a present class whose score rounds to 0
+then still has a slope to climb.
 """
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
+from torch.nn.functional import logsigmoid
 
 from contextcaps.capsules.guards import require_between, require_tensor, widen
 
-__all__ = ["margin_loss", "length_cross_entropy", "asymmetric_loss", "spread_loss", "LOSSES"]
+__all__ = ["margin_loss", "length_cross_entropy", "asymmetric_loss", "spread_loss", "LOSSES", "TAKE_LOGITS"]
 
 
 def margin_loss(
@@ -32,7 +36,7 @@ def margin_loss(
         positive: m⁺, the length from which a present class costs nothing.
         negative: m⁻, the length up to which an absent class costs nothing.
         down_weight: λ, the weight of absent classes.
-        class_weights: [J], at least 0: each multiplies its class's terms, present and absent.
+        class_weights: [J], at least 0: each multiplies its class's terms, present and absent; or [B, J], by image.
 
     >>> margin_loss(torch.tensor([[0.9, 0.1, 0.4]]), torch.tensor([[1, 0, 1]]))  # (0.9 - 0.4)²
     tensor(0.2500)
@@ -44,17 +48,25 @@ def margin_loss(
 
 
 def length_cross_entropy(
-    scores: Tensor, targets: Tensor, eps: float = 1e-6, class_weights: Tensor | None = None
+    scores: Tensor,
+    targets: Tensor,
+    eps: float = 1e-6,
+    class_weights: Tensor | None = None,
+    logits: Tensor | None = None,
 ) -> Tensor:
     """Binary cross-entropy with the length itself as the probability: −Σ_j T_j log|v_j| + (1 − T_j) log(1 − |v_j|).
 
     Args:
         scores, targets, class_weights: as in `margin_loss`.
         eps: lengths are kept this far from 0 and 1.
+        logits: [B, J], where the scores are their sigmoids: the logarithms are then taken of those, exactly.
     """
     scores, targets = _prepare(scores, targets)
-    chances = scores.clamp(eps, 1 - eps)  # [B, J]
-    terms = -(targets * chances.log() + (1 - targets) * torch.log1p(-chances))  # [B, J]
+    if logits is not None:
+        terms = cross_entropy(_prepare(logits, targets)[0], targets, reduction="none")  # [B, J]
+    else:
+        chances = scores.clamp(eps, 1 - eps)  # [B, J]
+        terms = -(targets * chances.log() + (1 - targets) * torch.log1p(-chances))  # [B, J]
     return _reduce(_weigh(terms, class_weights))
 
 
@@ -66,6 +78,7 @@ def asymmetric_loss(
     clip: float = 0.05,
     eps: float = 1e-6,
     class_weights: Tensor | None = None,
+    logits: Tensor | None = None,
 ) -> Tensor:
     """Asymmetric loss (ASL): easy absent classes count less, very easy ones not at all.
 
@@ -78,13 +91,22 @@ def asymmetric_loss(
         gamma_positive: focusing exponent of present classes, γ⁺.
         clip: probability up to which an absent class costs nothing.
         eps: logarithms are taken of at least this.
+        logits: as in `length_cross_entropy`.
     """
     scores, targets = _prepare(scores, targets)
     chances = scores.clamp(0, 1)  # [B, J]
     shifted = (chances - clip).clamp_min(0)  # [B, J]
+    if logits is not None:
+        wide, _ = _prepare(logits, targets)
+        log_present = logsigmoid(wide)  # [B, J]
+        # log(1 − p_m) = min(log(1 − p + clip), 0)
+        log_absent = torch.logaddexp(logsigmoid(-wide), wide.new_tensor(clip).log()).clamp_max(0)  # [B, J]
+    else:
+        log_present = chances.clamp_min(eps).log()  # [B, J]
+        log_absent = (1 - shifted).clamp_min(eps).log()  # [B, J]
     # The powers' bases stay off 0 too, where an exponent below 1 has an infinite slope.
-    present = targets * (1 - chances).clamp_min(eps).pow(gamma_positive) * chances.clamp_min(eps).log()  # [B, J]
-    absent = (1 - targets) * shifted.clamp_min(eps).pow(gamma_negative) * (1 - shifted).clamp_min(eps).log()  # [B, J]
+    present = targets * (1 - chances).clamp_min(eps).pow(gamma_positive) * log_present  # [B, J]
+    absent = (1 - targets) * shifted.clamp_min(eps).pow(gamma_negative) * log_absent  # [B, J]
     return _reduce(_weigh(-(present + absent), class_weights))
 
 
@@ -97,7 +119,7 @@ def spread_loss(scores: Tensor, targets: Tensor, margin: float = 0.2, class_weig
     Args:
         scores, targets: as in `margin_loss`.
         margin: m.
-        class_weights: [J], at least 0: each multiplies the pairs in which its class is the present one.
+        class_weights: [J] or [B, J], at least 0: each multiplies the pairs in which its class is the present one.
     """
     scores, targets = _prepare(scores, targets)
     gaps = scores.unsqueeze(2) - scores.unsqueeze(1)  # [B, J present, J absent]
@@ -114,6 +136,9 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 }
 """The losses by the names that configurations use."""
 
+TAKE_LOGITS = frozenset({"bce", "asl"})
+"""Names of those that take logits."""
+
 
 def _prepare(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Both as [B, J] in float32 or wider, checked."""
@@ -128,13 +153,16 @@ def _prepare(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _weigh(terms: Tensor, class_weights: Tensor | None) -> Tensor:
-    """Terms [B, J, …] with each class's multiplied by its weight, checked."""
+    """Terms [B, J, …] with each class's multiplied by its weight, or by its weight for each image, checked."""
     if class_weights is None:
         return terms
-    require_tensor("class_weights", class_weights, "J", J=terms.shape[1])
+    if isinstance(class_weights, Tensor) and class_weights.ndim == 2:
+        require_tensor("class_weights", class_weights, "B J", B=terms.shape[0], J=terms.shape[1])
+    else:
+        require_tensor("class_weights", class_weights, "J", J=terms.shape[1])
     require_between("class_weights", class_weights, 0, torch.finfo(class_weights.dtype).max)
-    weights = class_weights.to(terms)  # [J]
-    return terms * weights.view(-1, *[1] * (terms.ndim - 2))
+    weights = class_weights.to(terms)  # [(B,) J]
+    return terms * weights.view(*weights.shape, *[1] * (terms.ndim - 2))
 
 
 def _reduce(terms: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ from contextcaps.data.augmentation import Augmentation
 from contextcaps.data.loading import Batch
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
+from contextcaps.training.known.revealing import known_labels, loss_weights, reveal
 from contextcaps.training.lightning import LightningModule
-from contextcaps.training.losses import LOSSES
+from contextcaps.training.losses import LOSSES, TAKE_LOGITS
 
 __all__ = ["Sealed", "TaggingModule", "parameter_groups"]
 
@@ -66,20 +67,34 @@ class TaggingModule(LightningModule):
                 images, targets, epoch=batch.epoch, step=batch.step, boxes=batch.boxes, masks=batch.masks
             )
             images, targets = changed.images, changed.targets
-        output = self.network(images)
+        given = reveal(targets, self.config.known) if self.config.known > 0 else None  # [B, J]
+        output = self.network(images, known=None if given is None else known_labels(targets, given))
         with unchecked():  # a NaN is the loop's to find and to explain
-            loss = self.loss(output.scores, targets)
+            loss = self.loss(output.scores, targets, None if given is None else loss_weights(given), output.logits)
         if self.config.reconstruction > 0:
             rebuilt = self.network.reconstruct(output.decisions, targets)  # [B, C, H, W]
             pixels = images / 255 if images.dtype == torch.uint8 else images
             errors = (rebuilt.float() - pixels).square().flatten(1).sum(dim=1)  # [B]
             loss = loss + self.config.reconstruction * errors.mean()
-        return {"loss": loss, "scores": output.scores.detach(), "targets": targets}
+        scores = output.scores.detach()  # [B, J]
+        if given is not None and output.logits is not None:  # what the network thinks itself, for whoever watches it
+            scores = torch.where(given, output.logits.detach().sigmoid().to(scores), scores)
+        return {"loss": loss, "scores": scores, "targets": targets}
 
-    def loss(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """The run's loss on scores [B, J]."""
-        weights = {} if self.class_weights is None else {"class_weights": self.class_weights.to(scores.device)}
-        return LOSSES[self.config.loss](scores, targets, **weights)
+    def loss(
+        self, scores: Tensor, targets: Tensor, weights: Tensor | None = None, logits: Tensor | None = None
+    ) -> Tensor:
+        """The run's loss on scores [B, J], with the run's weights for the classes and others [B, J] for each image.
+
+        Where the scores are sigmoids of logits [B, J], and the loss can take those, it is computed from them.
+        """
+        if self.class_weights is not None:
+            own = self.class_weights.to(scores.device)  # [J]
+            weights = own if weights is None else own * weights  # [J] or [B, J]
+        options = {} if weights is None else {"class_weights": weights}
+        if logits is not None and self.config.loss in TAKE_LOGITS:
+            options["logits"] = logits
+        return LOSSES[self.config.loss](scores, targets, **options)
 
     def _seed(self, batch: Batch) -> None:
         """Let what the network itself draws (dropout) depend on the batch alone; a resumed run then draws the same."""

@@ -43,6 +43,7 @@ def predict(
     precision: Precision = "fp32",
     tell: Callable[[int], None] = lambda count: None,
     in_step: bool = False,
+    known: Callable[[Tensor], Tensor] | None = None,
 ) -> Predictions:
     """Score every image that a loader gives; with several processes, all of them have the whole afterwards.
 
@@ -56,6 +57,7 @@ def predict(
         precision: of the computation; scores are float32 in any case.
         tell: called with the number of images done since its last call.
         in_step: let all processes call the network equally often, as they must where they share its weights.
+        known: from the indices [B] of some images in the data to what the network is told of them, [B, J].
     """
     was_training = network.training
     network.eval()
@@ -66,9 +68,11 @@ def predict(
         with torch.no_grad() if in_step else torch.inference_mode(), autocast(device, precision):
             for batch in loader:
                 images = batch.images.to(device, non_blocking=True)
-                scores.append(network(images).scores.float().cpu())  # [B, J]
+                places = torch.from_numpy(batch.indices)  # [B]
+                told = None if known is None else known(places).to(device)  # [B, J]
+                scores.append(network(images, known=told).scores.float().cpu())  # [B, J]
                 targets.append(batch.targets)
-                indices.append(torch.from_numpy(batch.indices))
+                indices.append(places)
                 tell(len(batch))
             if in_step:
                 config = network.config

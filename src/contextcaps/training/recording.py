@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from contextcaps.atomic import write_atomically
 from contextcaps.extras import import_extra
 from contextcaps.training.curves import write_curves
+from contextcaps.training.memory import peak_memory
 from contextcaps.training.runs import Run
 
 __all__ = ["Recorder", "SilentRecorder", "metrics_table"]
@@ -69,11 +70,13 @@ class Recorder(SilentRecorder):
         self._images = self._epoch_images = 0
         self._loss: float | None = None
         self._epoch = self._done = self._batches = 0
+        self._trained_at = self._epoch_at
 
     def begin_epoch(self, epoch: int, batch: int, batches: int) -> None:
         """An epoch begins, or goes on at a batch."""
         self._epoch, self._done, self._batches = epoch, batch, batches
         self._epoch_at, self._epoch_images = time.monotonic(), 0
+        self._trained_at = self._epoch_at
         if not self.progress or not self.console.is_terminal:
             return
         if self._bar is None:
@@ -114,7 +117,8 @@ class Recorder(SilentRecorder):
         return f"{loss}{best}{self._epoch_images / max(now - self._epoch_at, 1e-3):,.0f} images/s"
 
     def show_loss(self, step: int, loss: float, learning_rate: float) -> None:
-        """The loss of the last batch."""
+        """The loss of the last batch, which a GPU has been waited for: the epoch's last one ends its training."""
+        self._trained_at = time.monotonic()
         self._loss = loss if self._loss is None else 0.9 * self._loss + 0.1 * loss
         if step % self.run.config.log_steps == 0 or step == 1:
             self.board.add_scalar("train/loss", loss, step)
@@ -135,8 +139,11 @@ class Recorder(SilentRecorder):
         is_new = not timing.exists()
         with open(timing, "a", encoding="utf-8") as file:
             if is_new:
-                file.write("epoch,images,seconds_with_validation,images_per_second,seed\n")
-            file.write(f"{record['epoch']},{self._epoch_images},{seconds:.2f},{rate:.1f},{self.run.config.seed}\n")
+                file.write("epoch,images,training_seconds,seconds_with_validation,images_per_second,seed\n")
+            training = f"{max(self._trained_at - self._epoch_at, 0):.3f}"
+            figures = f"{self._epoch_images},{training},{seconds:.2f},{rate:.1f}"
+            file.write(f"{record['epoch']},{figures},{self.run.config.seed}\n")
+        self.run.record(memory=peak_memory(self.run.facts.get("memory")))
         for name, value in record.items():
             if name not in ("epoch", "step", "learning_rate"):
                 kind, _, rest = name.partition("_")

@@ -20,11 +20,12 @@ def shard_network(module: Any, mesh: Any) -> Any:
 
     mesh = mesh["data_parallel"]
     head = module.network.head
-    for part in (head.votes, head.correlation):
+    correlation = getattr(head, "correlation", None)  # a rival head has neither, and nothing as large
+    for part in (getattr(head, "votes", None), correlation):
         if part is not None:
             fully_shard(part, mesh=mesh, reshard_after_forward=True)
-    if head.correlation is not None:
-        register_fsdp_forward_method(head.correlation, "weights")  # which is what the head calls
+    if correlation is not None:
+        register_fsdp_forward_method(correlation, "weights")  # which is what the head calls
     fully_shard(module.network, mesh=mesh, reshard_after_forward=True)
     return module
 

@@ -100,7 +100,7 @@ def resume(folder: Path | str, *, progress: bool = True) -> TrainingResult:
 
 
 def _network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig:
-    return model_config(
+    network = model_config(
         config.model,
         len(classes),
         config.image_size,
@@ -109,6 +109,12 @@ def _network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfi
         reconstruction=config.reconstruction > 0,
         **config.options,
     )
+    if config.known > 0 and network.field == "none":
+        raise ValueError(
+            f"known: expected 0 for a network without a field between its decisions, got {config.known}; add "
+            "--set field=decisions"
+        )
+    return network
 
 
 def _require_batches(config: TrainConfig, images: int) -> None:
@@ -182,6 +188,8 @@ def _loop(
     state = run.checkpoints.load() if fabric.is_global_zero else None
     state = fabric.broadcast(state)
     step = 0 if state is None else state["progress"]["step"]
+    if state is None:  # a checkpoint has what the network took from the labels
+        network.learn_labels(torch.tensor(training.targets()))
     recorder: SilentRecorder = SilentRecorder()
     if fabric.is_global_zero:
         history = [] if state is None else state["progress"]["history"]
@@ -280,6 +288,8 @@ def export(run: Run, network_config: ModelConfig, progress: Progress, frequencie
         seed=run.config.seed,
         data=run.config.data,
         val_data=run.config.val_data,
+        split_seed=run.config.split_seed,
+        val_as_test=run.config.val_as_test,
         epoch=int(best["epoch"]),
         metrics={name: value for name, value in best.items() if name.startswith(("val_", "prior_"))},
         versions=versions(),

@@ -24,6 +24,7 @@ __all__ = [
     "Bootstrap",
     "basic_interval",
     "bootstrap",
+    "bootstrap_counted_precision",
     "bootstrap_mean_average_precision",
     "default_resamples",
     "weighted_metrics",
@@ -113,6 +114,25 @@ def bootstrap_mean_average_precision(
     pairs = Pairs(scores, targets, device, chunk_bytes)
     count = default_resamples(pairs.images, pairs.classes) if resamples is None else resamples
     return _macro(pairs, draw_weights(pairs.images, require_count("resamples", count), seed).to(pairs.device))
+
+
+def bootstrap_counted_precision(
+    scores: Array, targets: Array, counted: Array, *, resamples: int | None = None, seed: int = 0
+) -> Tensor:
+    """Macro mAP [R] on resampled images where each class has images of its own that count, [n, J] bool.
+
+    The images are drawn as in `bootstrap`, all n of them; a class then ranks those drawn that count for it.
+    """
+    pairs = Pairs(scores, targets)
+    count = default_resamples(pairs.images, pairs.classes) if resamples is None else resamples
+    weights = draw_weights(pairs.images, require_count("resamples", count), seed)  # [n, R]
+    kept = torch.as_tensor(counted)  # [n, J]
+    each = []
+    for column in range(pairs.classes):
+        rows = kept[:, column].nonzero().squeeze(1)
+        of_class = Pairs(scores[rows][:, column : column + 1], targets[rows][:, column : column + 1])
+        each.append(_macro(of_class, weights[rows]))  # NaN where no positive was drawn
+    return torch.stack(each).nanmean(dim=0)
 
 
 def draw_weights(images: int, resamples: int, seed: int) -> Tensor:

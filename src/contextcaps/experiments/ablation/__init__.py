@@ -1,0 +1,19 @@
+"""Ablations: models and seeds under the same conditions, and what their results show."""
+
+from contextcaps.experiments.ablation.ablation import Ablation, ablate, write_ablation
+from contextcaps.experiments.ablation.grid import Entry, Plan, parse_models
+from contextcaps.experiments.ablation.report import ModelReport, Report, make_report
+from contextcaps.experiments.ablation.showing import show_ablation
+
+__all__ = [
+    "Ablation",
+    "Entry",
+    "ModelReport",
+    "Plan",
+    "Report",
+    "ablate",
+    "make_report",
+    "parse_models",
+    "show_ablation",
+    "write_ablation",
+]

@@ -1,0 +1,236 @@
+"""The ablation: a grid of models and seeds, trained under the same conditions, and a report of what came of it.
+
+Whatever stops it, the same call goes on: what is finished is kept, what is not is resumed.
+"""
+
+import contextlib
+import dataclasses
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from contextcaps.atomic import write_atomically
+from contextcaps.data.cache import entry_lock
+from contextcaps.experiments.ablation.choosing import choose, points, try_config, try_folder
+from contextcaps.experiments.ablation.document import report_document
+from contextcaps.experiments.ablation.figures import write_figures
+from contextcaps.experiments.ablation.grid import Entry, Plan, parse_models, plan_file
+from contextcaps.experiments.ablation.page import ablation_html, ablation_markdown
+from contextcaps.experiments.ablation.report import Report, make_report
+from contextcaps.experiments.ablation.results import run_folder
+from contextcaps.experiments.ablation.running import AtOnce, Failure, Job, Runner
+from contextcaps.experiments.ablation.watching import Watch
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.data import open_training_parts
+from contextcaps.training.runs import RunError, now
+
+__all__ = ["Ablation", "ablate", "write_ablation"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ablation:
+    """An ablation and what it wrote."""
+
+    folder: Path
+    report: Report
+    files: dict[str, Path]
+    """Name → where: page, markdown, figures, and the pictures."""
+    failures: tuple[Failure, ...]
+    """Runs that came to nothing; the others are in the report."""
+
+
+def ablate(
+    models: str | Sequence[str] = ("capsnet", "contextcaps"),
+    config: TrainConfig | None = None,
+    *,
+    seeds: int = 5,
+    tries: int = 1,
+    try_epochs: int | None = None,
+    try_lr: Sequence[float] = (1.0, 1 / 3, 3.0),
+    try_losses: Sequence[str] = ("margin", "bce", "asl"),
+    baseline: str | None = None,
+    test_data: str | None = None,
+    at_once: AtOnce = None,
+    resamples: int | None = None,
+    out: Path | str | None = None,
+    report_only: bool = False,
+    command: str | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Ablation:
+    """Train every model with every seed on the same data, division, schedule and budget, and report what came of it.
+
+        contextcaps.ablate("capsnet,contextcaps", data="scenes", seeds=3, epochs=10).files["page"]
+
+    Args:
+        models: PRESET, PRESET:NAME=VALUE,… or LABEL=PRESET:NAME=VALUE,…; names are those of `ModelConfig`, or loss, lr,
+            weight_decay, class_weights, clip, ema, reconstruction and backbone.
+        config: what all runs share.
+        seeds: how many, from the configuration's seed on.
+        tries: points of hyper-parameters to try for each model on the validation part; 1 for no search.
+        try_epochs: of each try; by default a third of the epochs.
+        try_lr: factors of the learning rate to try.
+        try_losses: losses to try.
+        baseline: the label that differences are taken from; by default the first model's.
+        test_data: another source to test on, instead of the test part of the data.
+        at_once: runs at the same time; None: as many as fit on a GPU, at most 4, and 1 on a CPU.
+        resamples: of the bootstrap over test images.
+        out: the ablation's folder; by default the configuration's, or runs/ablation.
+        report_only: write the report of what is finished in `out`, and train nothing.
+        command: what to say that it was made by.
+        progress: show progress on the error stream.
+        settings: fields of `TrainConfig` that replace the configuration's.
+
+    Raises:
+        ValueError: something about the models, the data or the folder is wrong, or the folder holds another plan.
+        KeyboardInterrupt: somebody pressed Ctrl-C; the same call goes on.
+    """
+    base = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
+    folder = Path(out or base.out or "runs/ablation").expanduser()
+    if report_only:
+        return write_ablation(folder, resamples, baseline=baseline)
+    if seeds < 1:
+        raise ValueError(f"seeds: expected a whole number of at least 1, got {seeds}")
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"at_once: expected a whole number of at least 1, or auto, got {at_once}")
+    entries = parse_models(models)
+    plan = Plan(
+        entries=entries,
+        seeds=tuple(range(base.seed, base.seed + seeds)),
+        base=dataclasses.replace(base, out=None, model=entries[0].preset),
+        baseline=entries[0].label if baseline is None else baseline,
+        tries=tries,
+        try_epochs=max(1, base.epochs // 3) if try_epochs is None else try_epochs,
+        try_lr=tuple(try_lr),
+        try_losses=tuple(try_losses),
+        test_data=test_data,
+    )
+    for entry in entries:
+        points(plan, entry)  # refuses too many tries
+    _claim(folder, plan)
+    with _alone(folder):
+        plan.write(folder, command=command or _call(plan), begun=_begun(folder))
+        open_parts = open_training_parts(plan.config(entries[0], plan.seeds[0], None))
+        for part in open_parts:
+            part.prepare(plan.base, progress)  # once, rather than by the first of several at once
+        failures = _run(plan, folder, at_once, resamples, progress)
+        try:
+            result = write_ablation(folder, resamples, failures)
+        except RunError as error:
+            if failures:
+                raise RunError(f"no run came to an end; {failures[0].name}: {failures[0].why}") from None
+            raise error
+    return result
+
+
+def write_ablation(
+    folder: Path, resamples: int | None = None, failures: Sequence[Failure] = (), baseline: str | None = None
+) -> Ablation:
+    """Write the report of what is finished in an ablation's folder: page, Markdown, JSON and pictures."""
+    report = make_report(folder, resamples, baseline)
+    pictures = write_figures(report, folder)
+    files = {
+        "page": folder / "ablation.html",
+        "markdown": folder / "ablation.md",
+        "figures": folder / "ablation.json",
+        **{path.stem: path for path in pictures},
+    }
+    document = json.dumps(report_document(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_atomically(files["figures"], document)
+    write_atomically(files["markdown"], ablation_markdown(report))
+    write_atomically(files["page"], ablation_html(report, folder))  # last: it shows all the others
+    return Ablation(folder, report, files, tuple(failures))
+
+
+def _run(plan: Plan, folder: Path, at_once: AtOnce, resamples: int | None, progress: bool) -> list[Failure]:
+    """The tries, then the runs."""
+    with Watch(progress) as watch:
+        runner = Runner(at_once, watch)
+        if plan.tries > 1:
+            runner.run(
+                Job(
+                    f"{entry.label}, try {number}",
+                    try_folder(folder, entry, number),
+                    try_config(plan, entry, number, folder),
+                    test=False,
+                )
+                for entry in plan.entries
+                for number in range(1, plan.tries + 1)
+            )
+        jobs = []
+        for entry in plan.entries:
+            try:
+                chosen = choose(plan, entry, folder)
+            except RunError as error:
+                runner.failures.append(Failure(entry.label, str(error), folder / "tries" / entry.label))
+                continue
+            if chosen.tries:
+                watch.say(f"{entry.label}: {', '.join(f'{name} {value}' for name, value in chosen.settings.items())}")
+            jobs += [_job(plan, entry, seed, folder, chosen.settings, resamples) for seed in plan.seeds]
+        # Seed by seed: whoever looks early, or stops, has all models.
+        runner.run(sorted(jobs, key=lambda job: job.config.seed))
+        return runner.failures
+
+
+def _job(plan: Plan, entry: Entry, seed: int, folder: Path, settings: dict[str, Any], resamples: int | None) -> Job:
+    place = run_folder(folder, entry.label, seed)
+    return Job(
+        f"{entry.label}, seed {seed}",
+        place,
+        plan.config(entry, seed, place, **settings),
+        test=True,
+        test_data=plan.test_data,
+        resamples=resamples,
+    )
+
+
+def _claim(folder: Path, plan: Plan) -> None:
+    """The folder is new, empty, or holds an ablation that this plan goes on with."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder}: expected a folder for the ablation, got a file; choose another with --out")
+    if plan_file(folder).exists():
+        found = plan.differences(Plan.read(folder)[0])
+        if found:
+            raise RunError(
+                f"{folder}: holds an ablation with other settings ({'; '.join(found)}); choose another folder with "
+                "--out, or ask for the same. More models and seeds can be added"
+            )
+        return
+    if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise RunError(f"{folder}: expected an empty or a new folder for the ablation; choose another with --out")
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, and say how to go on where somebody stops it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(entry_lock(folder, "ablation"))
+        except BlockingIOError:
+            raise RunError(
+                f"{folder}: another ablation is running here; wait for it, or choose another --out"
+            ) from None
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"stopped; what is finished is kept in {folder}, the same command goes on, and contextcaps ablate "
+                f"--out {shlex.quote(str(folder))} --report-only shows what there is"
+            ) from None
+
+
+def _begun(folder: Path) -> str:
+    with contextlib.suppress(RunError):
+        return str(Plan.read(folder)[1].get("begun", now()))
+    return now()
+
+
+def _call(plan: Plan) -> str:
+    """What was called: the command line, or Python."""
+    if sys.argv[1:2] == ["ablate"]:
+        return shlex.join(["contextcaps", *sys.argv[1:]])
+    return f"contextcaps.ablate({','.join(entry.label for entry in plan.entries)!r}, …)"

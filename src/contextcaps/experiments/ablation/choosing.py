@@ -1,0 +1,93 @@
+"""Hyper-parameters for each model, chosen on the validation part, with the same number of tries for all."""
+
+import dataclasses
+import itertools
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+from contextcaps.experiments.ablation.grid import Entry, Plan
+from contextcaps.experiments.ablation.worker import is_trained
+from contextcaps.experiments.comparison import read_history
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.runs import RunError
+
+__all__ = ["Choice", "Try", "choose", "points", "try_config", "try_folder"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Try:
+    """One point of hyper-parameters, and what it came to."""
+
+    number: int
+    """From 1."""
+    settings: dict[str, Any]
+    """Fields of `TrainConfig`."""
+    mAP: float
+    """The best on the validation part; NaN if it failed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What a model is trained with."""
+
+    label: str
+    settings: dict[str, Any]
+    tries: tuple[Try, ...]
+    """None where there was nothing to choose from."""
+
+
+def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
+    """The points that a model is tried at.
+
+    All models have the same list of (factor of the learning rate, number of the loss) in the same order, in which a
+    model's own settings come first and the seed deals the rest; loss number 0 is the model's own.
+    """
+    own = plan.config(entry, plan.seeds[0], None)
+    losses = list(dict.fromkeys([own.loss, plan.base.loss, *plan.try_losses]))
+    factors = [1.0, *(factor for factor in plan.try_lr if factor != 1)]
+    most = len({*plan.try_losses, plan.base.loss})  # as many for every model
+    everything = list(itertools.product(factors, range(most)))
+    rest = everything[1:]
+    random.Random(plan.base.seed).shuffle(rest)
+    dealt = [everything[0], *rest]
+    if plan.tries > len(dealt):
+        raise ValueError(
+            f"tries: expected at most {len(dealt)}, as there are {len(factors)} learning rates and {most} losses to "
+            f"try, got {plan.tries}; name more with --try-lr or --try-losses"
+        )
+    return [{"lr": float(f"{own.lr * factor:.6g}"), "loss": losses[number]} for factor, number in dealt[: plan.tries]]
+
+
+def try_folder(out: Path, entry: Entry, number: int) -> Path:
+    """Of one try."""
+    return out / "tries" / entry.label / f"try-{number}"
+
+
+def try_config(plan: Plan, entry: Entry, number: int, out: Path) -> TrainConfig:
+    """Of one try: the first seed, and fewer epochs with the whole schedule."""
+    settings = points(plan, entry)[number - 1]
+    return plan.config(entry, plan.seeds[0], try_folder(out, entry, number), epochs=plan.try_epochs, **settings)
+
+
+def choose(plan: Plan, entry: Entry, out: Path) -> Choice:
+    """The point with the highest validation mAP, the first of several.
+
+    Raises:
+        RunError: no try came to anything.
+    """
+    if plan.tries == 1:
+        return Choice(entry.label, {}, ())
+    tries = []
+    for number, settings in enumerate(points(plan, entry), 1):
+        folder, reached = try_folder(out, entry, number), math.nan
+        if is_trained(folder):  # one that broke off may have had good epochs before, but is no choice
+            history = read_history(folder)
+            reached = max((each["val_mAP"] for each in history if math.isfinite(each["val_mAP"])), default=math.nan)
+        tries.append(Try(number, settings, reached))
+    known = [each for each in tries if math.isfinite(each.mAP)]
+    if not known:
+        raise RunError(f"{entry.label}: none of its {len(tries)} tries came to an end; see the logs in {out / 'tries'}")
+    best = max(known, key=lambda each: (each.mAP, -each.number))
+    return Choice(entry.label, best.settings, tuple(tries))

@@ -1,0 +1,217 @@
+"""An ablation as one HTML file with everything in it: no scripts, no requests, light and dark, wide and narrow."""
+
+import base64
+import html
+from collections.abc import Iterator
+from pathlib import Path
+
+from contextcaps.experiments.ablation.figures import CONVERGENCE, classes_picture
+from contextcaps.experiments.ablation.report import Report
+from contextcaps.experiments.ablation.tables import Grid, grids
+from contextcaps.experiments.ablation.wording import facts_of, findings
+from contextcaps.training.report.evaluation import Estimate
+
+__all__ = ["ablation_html", "ablation_markdown", "title_of"]
+
+
+_NAME_LENGTH = 22
+"""Longer labels are cut off in the picture."""
+
+
+def title_of(report: Report) -> str:
+    """The report's title."""
+    return f"Ablation on {report.plan.base.data}"
+
+
+def ablation_html(report: Report, folder: Path) -> str:
+    """The page; pictures are taken from the folder and put into it."""
+    return "".join(_page(report, folder))
+
+
+def ablation_markdown(report: Report) -> str:
+    """The same in Markdown, with the pictures beside it."""
+    lines = [f"# {title_of(report)}\n", *(f"- {_cell(text)}" for text in findings(report)), ""]
+    for grid in grids(report):
+        lines += [f"## {_cell(grid.title)}\n", *_markdown_rows(grid), "", _cell(grid.note), ""]
+        picture, words = _picture(grid)
+        if picture:
+            lines += [f"![{words}]({picture})", ""]
+    lines += ["## How it was made\n", *(f"- {name}: {_cell(text)}" for name, text in facts_of(report).items()), ""]
+    return "\n".join(lines)
+
+
+def _markdown_rows(grid: Grid) -> list[str]:
+    if not grid.rows:
+        return ["None of the models is in the paper's table."]
+    rule = ["---", *["---:"] * (len(grid.headings) - 1)]
+    rows = (grid.headings, rule, *grid.rows)
+    return [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _picture(grid: Grid) -> tuple[str, str]:
+    """The file of the figure that belongs to a table, and what it shows; nothing if there is none."""
+    if grid.name == "convergence":
+        return CONVERGENCE, "Validation mAP by epoch"
+    if grid.name.startswith("classes-"):
+        return classes_picture(grid.name.removeprefix("classes-")), "Gain of each class by its frequency and company"
+    return "", ""
+
+
+def _page(report: Report, folder: Path) -> Iterator[str]:
+    title = html.escape(title_of(report))
+    yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    yield (
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
+    )
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{title}</title><style>{_STYLE}</style></head><body><main>"
+    yield f'<header><p class="over">contextcaps ablate</p><h1>{title}</h1><p>{html.escape(_lead(report))}</p></header>'
+    found = "".join(f"<li>{html.escape(text)}</li>" for text in findings(report))
+    yield f"<section><h2>What it shows</h2><ul>{found}</ul>{_intervals(report)}</section>"
+    for grid in grids(report):
+        yield _section(grid, folder)
+    facts = "".join(
+        f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in facts_of(report).items()
+    )
+    yield f"<section><h2>How it was made</h2><dl>{facts}</dl></section>"
+    yield "</main></body></html>\n"
+
+
+def _lead(report: Report) -> str:
+    facts = facts_of(report)
+    count = len(report.plan.seeds)
+    seeds = f"{count} seed{'s' if count != 1 else ''} each"
+    return (
+        f"{len(report.models)} models, {seeds}, {report.plan.base.epochs} epochs; {facts['hardware']}; {facts['date']}."
+    )
+
+
+def _section(grid: Grid, folder: Path) -> str:
+    picture, words = _picture(grid)
+    image = ""
+    if picture and (folder / picture).is_file():
+        encoded = base64.b64encode((folder / picture).read_bytes()).decode("ascii")
+        image = f'<img alt="{words}" src="data:image/png;base64,{encoded}">'
+    mark = ' class="other"' if grid.name == "paper" else ""
+    table = _table(grid) if grid.rows else "<p>None of the models is in the paper's table.</p>"
+    return f"<section{mark}><h2>{html.escape(grid.title)}</h2>{table}<p>{html.escape(grid.note)}</p>{image}</section>"
+
+
+def _table(grid: Grid) -> str:
+    heads = "".join(f"<th>{html.escape(heading)}</th>" for heading in grid.headings)
+    rows = "".join(
+        f"<tr{_row_class(row)}><th>{html.escape(row[0])}</th>"
+        + "".join(f"<td>{_shown(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in grid.rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _row_class(row: tuple[str, ...]) -> str:
+    return ' class="prior"' if row[0] == "constant prior" else ""
+
+
+def _shown(cell: str) -> str:
+    colour = {"better": "up", "worse": "down"}.get(cell)
+    text = html.escape(cell)
+    return f'<b class="{colour}">{text}</b>' if colour else text
+
+
+def _intervals(report: Report) -> str:
+    """The differences to the baseline as a picture: a dot and its interval over seeds and over images."""
+    models = [model for model in report.models if model.difference is not None and model.image_difference is not None]
+    if not models:
+        return ""
+    drawn: list[tuple[str, Estimate]] = []
+    for model in models:
+        assert model.difference is not None
+        assert model.image_difference is not None
+        name = model.label if len(model.label) <= _NAME_LENGTH else model.label[: _NAME_LENGTH - 1] + "…"
+        if model.pairs > 1:
+            drawn.append((f"{name}, seeds", model.difference))
+        drawn.append((f"{name}, images", model.image_difference))
+    ends = [100 * end for _, each in drawn for end in (each.low, each.high, each.value) if end == end]
+    # An interval over two seeds can be as wide as the world: it is cut off where it leaves three times the others.
+    means = [abs(100 * each.value) for _, each in drawn if each.value == each.value]
+    images = [abs(100 * end) for name, each in drawn if _is_images(name) for end in (each.low, each.high) if end == end]
+    reach = min(max(map(abs, ends), default=1), 3 * max([*means, *images, 0.5]))
+    width, left, step = 680, 210, 26
+    scale = (width - left - 20) / (2 * reach)
+    zero = left + reach * scale
+    height = step * len(drawn) + 34
+    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="Differences to the baseline with intervals">']
+    parts.append(f'<line class="axis" x1="{zero:.1f}" y1="4" x2="{zero:.1f}" y2="{height - 30}"/>')
+    for index, (name, each) in enumerate(drawn):
+        y = 16 + index * step
+        kind = "images" if _is_images(name) else "seeds"
+        if each.low == each.low:
+            low, high = (max(-reach, min(reach, 100 * end)) for end in (each.low, each.high))
+            parts.append(
+                f'<line class="{kind}" x1="{zero + low * scale:.1f}" y1="{y}" x2="{zero + high * scale:.1f}" y2="{y}"/>'
+            )
+            for end, shown, sign in ((100 * each.low, low, -1), (100 * each.high, high, 1)):
+                if abs(end) > reach:
+                    x = zero + shown * scale
+                    parts.append(f'<path class="{kind}" d="M{x:.1f} {y - 5}l{sign * 7} 5l{-sign * 7} 5z"/>')
+        if each.value == each.value:
+            parts.append(f'<circle class="{kind}" cx="{zero + 100 * each.value * scale:.1f}" cy="{y}" r="5"/>')
+        parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end">{html.escape(name)}</text>')
+    baseline = html.escape(report.plan.baseline)
+    for value, anchor in ((-reach, "start"), (0, "middle"), (reach, "end")):
+        text = f"{value:+.1f}".replace("-", "−") if value else f"{baseline}"
+        parts.append(
+            f'<text class="tick" x="{zero + value * scale:.1f}" y="{height - 12}" text-anchor="{anchor}">{text}</text>'
+        )
+    cut = " Arrowheads: it goes on." if any(abs(end) > reach for end in ends) else ""
+    words = f"Difference of mAP to {baseline} in points, 95 % intervals over seeds and over test images.{cut}"
+    return "".join(parts) + f"</svg><p>{words}</p>"
+
+
+def _is_images(name: str) -> bool:
+    return name.endswith(", images")
+
+
+_STYLE = """
+:root{color-scheme:light dark;--ground:#f5f6f8;--card:#fff;--line:#e2e5ea;--text:#1c2128;--soft:#5f6b7a;
+--seeds:#0072b2;--images:#d55e00;--up:#00785a;--down:#b84a00;--other:#fff8e6}
+@media(prefers-color-scheme:dark){:root{--ground:#0e1116;--card:#161b22;--line:#2a313c;--text:#e4e8ee;--soft:#97a3b3;
+--seeds:#56b4e9;--images:#fb8c4c;--up:#3fc79a;--down:#fb8c4c;--other:#241f12}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--ground);color:var(--text);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
+main{max-width:1000px;margin:0 auto;padding:28px 20px 60px}
+h1{font-size:26px;line-height:1.25;margin:0 0 8px;overflow-wrap:anywhere}
+h2{font-size:18px;margin:0 0 10px}
+.over{margin:0;color:var(--soft);font-size:12px;letter-spacing:.08em;text-transform:uppercase}
+p{margin:10px 0 0;color:var(--soft);max-width:90ch;font-size:13.5px}
+section{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:18px 20px;margin-top:18px}
+section.other{background:var(--other)}
+ul{margin:0;padding-left:20px}li{margin:0 0 6px}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-size:13.5px}
+th{text-align:left;font-weight:600;white-space:nowrap}
+thead th{color:var(--soft);font-size:12.5px;vertical-align:bottom;white-space:normal;min-width:62px}
+thead th+th,td{text-align:right}
+td{font-variant-numeric:tabular-nums;white-space:nowrap}
+th,td{padding:5px 0 5px 14px;border-bottom:1px solid var(--line)}
+th:first-child{padding-left:0;position:sticky;left:0;background:var(--card)}
+.other th:first-child{background:var(--other)}
+.prior,.prior th{color:var(--soft);font-weight:400}
+.up{color:var(--up)}.down{color:var(--down)}
+img{display:block;max-width:100%;height:auto;margin-top:14px;border-radius:6px;background:#fff}
+svg{display:block;width:100%;max-width:760px;height:auto;margin-top:14px}
+svg text{fill:var(--text);font-size:13px;font-family:inherit}svg .tick{fill:var(--soft);font-size:12px}
+svg .axis{stroke:var(--soft);stroke-width:1}
+svg line.seeds{stroke:var(--seeds);stroke-width:3}svg line.images{stroke:var(--images);stroke-width:3}
+svg circle.seeds,svg path.seeds{fill:var(--seeds)}svg circle.images,svg path.images{fill:var(--images)}
+dl{display:grid;grid-template-columns:minmax(90px,max-content) minmax(0,1fr);gap:6px 18px;margin:0;font-size:13.5px}
+dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
+@media(max-width:600px){main{padding:18px 10px 40px}section{padding:14px 12px}dl{grid-template-columns:1fr;gap:0}
+dd{margin-bottom:8px}}
+@media print{section{break-inside:avoid}}
+"""

@@ -1,0 +1,25 @@
+"""What the paper reports, to stand beside what is measured here; on other data, by a metric that it does not define.
+
+Ramasinghe, Athuraliya and Khan, "A Context-aware Capsule Network for Multi-label Classification", ECCV workshops 2018.
+"""
+
+__all__ = ["CAVEAT", "PAPER_EPOCHS", "PAPER_MAP", "PAPER_ROWS"]
+
+PAPER_MAP = {"capsnet": 42.38, "capsnet-rw-crf": 52.50, "contextcaps": 56.71}
+"""Preset → mAP in the paper's table, in percent. It has no row for RW alone."""
+
+PAPER_ROWS = {
+    "capsnet": "Original CapsNet",
+    "capsnet-rw-crf": "Ours (RW + CRF)",
+    "contextcaps": "Ours (RW + CRF + CORR)",
+}
+"""Preset → what the paper calls it."""
+
+PAPER_EPOCHS = {"capsnet": 15, "capsnet-rw": 9}
+"""Preset → the epoch around which the paper sees validation mAP stabilise."""
+
+CAVEAT = (
+    "The paper's figures are from another data set (ADE20K, 150 classes) and a metric that it does not define (“mAP "
+    "with precision threshold 0.5”), from one training each as far as it says, without intervals. They stand here "
+    "to be looked at, not to be compared digit by digit."
+)

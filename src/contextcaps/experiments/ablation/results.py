@@ -1,0 +1,141 @@
+"""What the finished runs of an ablation say, read from their folders."""
+
+import csv
+import dataclasses
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contextcaps.experiments.ablation.worker import PREDICTIONS
+from contextcaps.experiments.comparison import read_history
+from contextcaps.training.report.evaluation import Estimate
+from contextcaps.training.runs import Run, RunError
+
+__all__ = ["RunResult", "Tested", "read_result", "run_folder"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tested:
+    """What a run said of every test image."""
+
+    scores: np.ndarray
+    """[n, J], float32."""
+    targets: np.ndarray
+    """[n, J], uint8."""
+    indices: np.ndarray
+    """[n]."""
+    classes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """One finished run."""
+
+    label: str
+    seed: int
+    folder: Path
+    metrics: dict[str, float]
+    """On the test images: mAP, micro_AP, …; NaN where one is not defined."""
+    prior: dict[str, float]
+    """The same of the constant prior."""
+    image_interval: Estimate
+    """Of the mAP, from the bootstrap over test images."""
+    class_precision: dict[str, float]
+    """Class → average precision; NaN without a positive."""
+    frequencies: dict[str, float]
+    """Class → share of the training images."""
+    history: tuple[dict[str, float], ...]
+    """One record per epoch."""
+    parameters: int
+    seconds_per_image: float
+    """Of training, without validation; the median over the epochs, without the first if there are more."""
+    seconds: float
+    """Of all epochs, with validations."""
+    facts: dict[str, Any]
+    """What run.json says."""
+    batch: int
+    """Images per step."""
+    beside: int
+    """Other runs of the grid on the same machine when it began."""
+
+    def tested(self) -> Tested:
+        """Its scores, from the disk."""
+        try:
+            with np.load(self.folder / PREDICTIONS, allow_pickle=False) as file:
+                return Tested(file["scores"], file["targets"], file["indices"], tuple(file["classes"].tolist()))
+        except (OSError, ValueError, KeyError) as error:
+            raise RunError(f"{self.folder / PREDICTIONS}: damaged ({error}); remove it and run again") from None
+
+
+def run_folder(out: Path, label: str, seed: int) -> Path:
+    """Of one run of the grid."""
+    return out / "runs" / label / f"seed-{seed}"
+
+
+def read_result(out: Path, label: str, seed: int) -> RunResult:
+    """What a finished run says.
+
+    Raises:
+        RunError: one of its files is lost or damaged.
+    """
+    folder = run_folder(out, label, seed)
+    run = Run.open(folder)
+    path = folder / "evaluation" / "test" / "evaluation.json"
+    try:
+        evaluation = json.loads(path.read_text(encoding="utf-8"))
+        metrics = {name: _number(each["model"]["value"]) for name, each in evaluation["metrics"].items()}
+        prior = {name: _number(each["prior"]["value"]) for name, each in evaluation["metrics"].items()}
+        interval = Estimate(**{name: _number(value) for name, value in evaluation["metrics"]["mAP"]["model"].items()})
+        precision = {each["name"]: _number(each["average_precision"]) for each in evaluation["classes"]}
+        trained = json.loads((folder / "model" / "trained.json").read_text(encoding="utf-8"))
+        frequencies = {name: _number(value) for name, value in trained["frequencies"].items()}
+        parameters = int(run.facts["parameters"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(
+            f"{folder}: a file of the run is lost or damaged ({error!r}); remove {PREDICTIONS} there and run again"
+        ) from None
+    seconds_per_image, seconds = _timing(folder / "timing.csv")
+    return RunResult(
+        label=label,
+        seed=seed,
+        folder=folder,
+        metrics=metrics,
+        prior=prior,
+        image_interval=interval,
+        class_precision=precision,
+        frequencies=frequencies,
+        history=read_history(folder),
+        parameters=parameters,
+        seconds_per_image=seconds_per_image,
+        seconds=seconds,
+        facts=run.facts,
+        batch=run.config.batch_size * run.config.accumulate * int(run.facts.get("processes", 1)),
+        beside=_beside(folder),
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _timing(path: Path) -> tuple[float, float]:
+    """Seconds for one training image, and of all epochs."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        each = [float(row["training_seconds"]) / int(row["images"]) for row in rows if int(row["images"])]
+        warm = each[1:] or each  # the first epoch also waits for what is done once
+        return statistics.median(warm), sum(float(row["seconds_with_validation"]) for row in rows)
+    except (OSError, KeyError, ValueError, TypeError, statistics.StatisticsError):
+        return math.nan, math.nan
+
+
+def _beside(folder: Path) -> int:
+    try:
+        return int(json.loads(folder.with_name(f"{folder.name}.json").read_text(encoding="utf-8"))["beside"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

@@ -1,0 +1,177 @@
+"""Potentials between classes from labels alone: how much the presence of one speaks for another.
+
+logit_j = b_j + Σ_{j'≠j} W[j', j] · (label_j' − π_j'), with 0 for what is not known, is the pseudo-likelihood fit of an
+Ising model (Besag 1975), made for hidden labels: it is trained on labels of which random ones are hidden.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from contextcaps.capsules.decision_field import Groups, group_messages
+from contextcaps.capsules.guards import require_tensor
+
+__all__ = [
+    "LOGISTIC_RATE",
+    "LabelGroups",
+    "LabelLogistic",
+    "LabelPotentials",
+    "divide_labels",
+    "fit_potentials",
+    "fit_to_hidden_labels",
+    "hidden_loss",
+    "hide_labels",
+    "prior_logits",
+]
+
+_BATCH = 512
+_LEAST_STEPS, _MOST_STEPS = 600, 4000
+LOGISTIC_RATE = 0.05  # log-odds ratios reach 5, and Adam moves a weight by the rate in each step
+_LOOKS = 20  # at the held-out labels, to keep the best weights
+
+
+class LabelPotentials(NamedTuple):
+    """What labels say of each other."""
+
+    pairwise: Tensor
+    """W, [J, J]."""
+    groups: Groups | None
+    """Potentials of higher order, if they were asked for."""
+
+
+def fit_potentials(
+    targets: Tensor, symmetric: bool = False, groups: int = 0, seed: int = 0, held_out: float = 0.1
+) -> LabelPotentials:
+    """Potentials fitted to training labels [n, J] of 0 and 1.
+
+    Args:
+        targets: of the training part.
+        symmetric: let W be symmetric.
+        groups: hidden units besides it.
+        seed: of hiding and batches.
+        held_out: share of the images that only choose the step to stop at.
+    """
+    fitting, judging, generator = divide_labels(targets, seed, held_out)
+    judged = hide_labels(judging, generator)  # [m, J]
+    logistic = LabelLogistic(fitting.mean(dim=0), symmetric)
+    fit_to_hidden_labels(logistic, fitting, judging, judged, generator, LOGISTIC_RATE)
+    if not groups:
+        return LabelPotentials(logistic.potentials.detach(), None)
+    both = LabelGroups(logistic, groups, generator)
+    fit_to_hidden_labels(both, fitting, judging, judged, generator)
+    return LabelPotentials(logistic.potentials.detach(), Groups(*(each.detach() for each in both.units)))
+
+
+def divide_labels(targets: Tensor, seed: int, held_out: float) -> tuple[Tensor, Tensor, torch.Generator]:
+    """Labels [n, J] to fit to and to judge by, shuffled, and the generator of all further draws."""
+    require_tensor("targets", targets.float(), "n J")
+    generator = torch.Generator().manual_seed(seed)
+    labels = targets.float().cpu()[torch.randperm(len(targets), generator=generator)]  # [n, J]
+    kept = max(1, len(labels) - math.ceil(held_out * len(labels)))
+    return labels[:kept], labels[kept:] if kept < len(labels) else labels, generator
+
+
+class LabelLogistic(nn.Module):
+    """Known labels [n, J] (NaN: not known) → logits [n, J].
+
+    Args:
+        prior: π, [J].
+        symmetric: let the potentials be symmetric.
+    """
+
+    def __init__(self, prior: Tensor, symmetric: bool = False) -> None:
+        super().__init__()
+        self.symmetric = symmetric
+        self.prior: Tensor
+        self.register_buffer("prior", prior)
+        self.weight = nn.Parameter(torch.zeros(len(prior), len(prior)))  # [J, J]
+        self.bias = nn.Parameter(prior_logits(prior))  # [J]
+
+    @property
+    def potentials(self) -> Tensor:
+        """W, [J, J], with zeros on the diagonal."""
+        weight = (self.weight + self.weight.T) / 2 if self.symmetric else self.weight
+        return weight - torch.diag(torch.diagonal(weight))
+
+    def forward(self, known: Tensor) -> Tensor:
+        return (known - self.prior).nan_to_num(0.0) @ self.potentials + self.bias  # [n, J]
+
+
+class LabelGroups(nn.Module):
+    """The same with hidden units, which start silent; known labels [n, J] → logits [n, J].
+
+    Args:
+        logistic: what speaks for pairs of classes; trained further.
+        groups: h, hidden units.
+        generator: of their starting weights.
+    """
+
+    def __init__(self, logistic: LabelLogistic, groups: int, generator: torch.Generator) -> None:
+        super().__init__()
+        classes = len(logistic.prior)
+        self.logistic = logistic
+        self.inward = nn.Parameter(torch.empty(2 * classes, groups).normal_(std=classes**-0.5, generator=generator))
+        self.inward_bias = nn.Parameter(torch.zeros(groups))  # [h]
+        self.outward = nn.Parameter(torch.zeros(groups, classes))  # [h, J]
+
+    @property
+    def units(self) -> Groups:
+        return Groups(self.inward, self.inward_bias, self.outward)
+
+    def forward(self, known: Tensor) -> Tensor:
+        given = ~known.isnan()  # [n, J]
+        said = (known - self.logistic.prior).nan_to_num(0.0)  # [n, J]
+        return self.logistic(known) + group_messages(said, given, self.units)  # [n, J]
+
+
+def prior_logits(prior: Tensor) -> Tensor:
+    """Log-odds of frequencies [J]."""
+    return torch.logit(prior, eps=1e-4)
+
+
+def hide_labels(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """Labels [n, J] with NaN in the place of a share drawn evenly from 0 to 1 for each image."""
+    shares = torch.rand(len(labels), 1, generator=generator)  # [n, 1]
+    hidden = torch.rand(labels.shape, generator=generator) < shares  # [n, J]
+    return labels.masked_fill(hidden, torch.nan)
+
+
+def hidden_loss(logits: Tensor, labels: Tensor, known: Tensor) -> float:
+    """Mean cross-entropy of the hidden labels."""
+    hidden = known.isnan()  # [n, J]
+    return float(F.binary_cross_entropy_with_logits(logits[hidden], labels[hidden])) if bool(hidden.any()) else math.inf
+
+
+def fit_to_hidden_labels(
+    predictor: nn.Module,
+    fitting: Tensor,
+    judging: Tensor,
+    judged: Tensor,
+    generator: torch.Generator,
+    rate: float = 0.01,
+) -> float:
+    """Train a predictor, leave it at its best step, and give the held-out loss there."""
+    batch = min(_BATCH, len(fitting))
+    steps = min(_MOST_STEPS, max(_LEAST_STEPS, 30 * len(fitting) // batch))
+    optimizer = torch.optim.AdamW(predictor.parameters(), lr=rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    best, kept = math.inf, {}
+    for step in range(steps):
+        labels = fitting[torch.randint(len(fitting), (batch,), generator=generator)]  # [b, J]
+        known = hide_labels(labels, generator)  # [b, J]
+        terms = F.binary_cross_entropy_with_logits(predictor(known), labels, reduction="none")  # [b, J]
+        loss = (terms * known.isnan()).sum() / batch
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        if (step + 1) % max(1, steps // _LOOKS) == 0 or step + 1 == steps:
+            with torch.no_grad():
+                now = hidden_loss(predictor(judged), judging, judged)
+            if now < best:
+                best, kept = now, {name: value.clone() for name, value in predictor.state_dict().items()}
+    predictor.load_state_dict(kept)
+    return best

@@ -1,0 +1,68 @@
+"""ML-Decoder: fixed queries that look at the image, but not at each other, and are read out in groups.
+
+Ridnik et al., "ML-Decoder: Scalable and Versatile Classification Head", 2021, https://arxiv.org/abs/2111.12933.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from contextcaps.models.config import ModelConfig
+from contextcaps.models.rivals.attention import Attention, FeedForward
+from contextcaps.models.rivals.head import RivalHead, start_embedding, tokens
+
+__all__ = ["MLDecoderHead"]
+
+
+class MLDecoderHead(RivalHead):
+    """Queries → cross-attention over the grid cells → feed-forward → each query's share of the classes.
+
+    As in the paper: no self-attention, queries that are drawn once and not learnt (the attention's first layer learns
+    what to make of them), no position encoding, one layer. With g = ⌈J / groups⌉ classes to a query, query q answers
+    for the classes q·g to q·g + g − 1, so that the cost grows with the groups and not with the classes.
+    The width is the configuration's, not the paper's 768, which is meant for larger backbones.
+    """
+
+    def __init__(self, config: ModelConfig, in_channels: int, grid: tuple[int, int]) -> None:
+        super().__init__(config, in_channels, grid)
+        width, classes = config.head_width, config.num_classes
+        self.group_size = -(-classes // min(config.query_groups, classes))  # g
+        self.groups = -(-classes // self.group_size)  # Q: fewer than asked for, where some would have no class
+        self.embed = nn.Sequential(nn.Linear(in_channels, width), nn.ReLU())
+        self.queries: Tensor
+        self.register_buffer("queries", start_embedding(self.groups, width))  # [Q, d]
+        self.layers = nn.ModuleList(MLDecoderLayer(config) for _ in range(config.head_layers or 1))
+        self.readout = nn.Linear(width, classes)  # row j is applied to the query of class j
+
+    def logits(self, features: Tensor) -> Tensor:
+        cells = self.embed(tokens(features))  # [B, H·W, d]
+        queries = self.queries.to(cells.dtype).expand(len(cells), -1, -1)  # [B, Q, d]
+        for layer in self.layers:
+            queries = layer(queries, cells)  # [B, Q, d]
+        return self.read_out(queries)
+
+    def read_out(self, queries: Tensor) -> Tensor:
+        """[B, J], logits of queries [B, Q, d]."""
+        missing = self.groups * self.group_size - self.config.num_classes  # of the last group
+        weight = nn.functional.pad(self.readout.weight, (0, 0, 0, missing))  # [Q·g, d]
+        logits = torch.einsum("bqd,qgd->bqg", queries, weight.unflatten(0, (self.groups, -1)).to(queries.dtype))
+        return logits.flatten(1)[:, : self.config.num_classes] + self.readout.bias  # [B, J]
+
+    def steps(self) -> list[tuple[str, tuple[int, ...], nn.Module | nn.Parameter]]:
+        width, cells = self.config.head_width, self.grid[0] * self.grid[1]
+        return [
+            ("embedded cells [H·W, d]", (cells, width), self.embed),
+            (f"fixed queries, {len(self.layers)} × cross-attention [Q, d]", (self.groups, width), self.layers),
+            ("group readout [J]", (self.config.num_classes,), self.readout),
+        ]
+
+
+class MLDecoderLayer(nn.Module):
+    """Cross-attention and feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.cross = Attention(config.head_width, config.attention_heads, config.dropout)
+        self.feed_forward = FeedForward(config.head_width, config.dropout)
+
+    def forward(self, queries: Tensor, cells: Tensor) -> Tensor:
+        return self.feed_forward(self.cross(queries, cells, cells))  # [B, Q, d]

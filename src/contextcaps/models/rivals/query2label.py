@@ -1,0 +1,87 @@
+"""Query2Label: a transformer decoder in which each class's query looks at the others and at the image.
+
+Liu et al., "Query2Label: A Simple Transformer Way to Multi-Label Classification", 2021,
+https://arxiv.org/abs/2107.10834.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from contextcaps.models.config import ModelConfig
+from contextcaps.models.rivals.attention import Attention, FeedForward
+from contextcaps.models.rivals.head import RivalHead, start_embedding, tokens
+
+__all__ = ["Query2LabelHead", "sine_positions"]
+
+
+class Query2LabelHead(RivalHead):
+    """Learnt label embeddings → two layers of self-attention, cross-attention and feed-forward → a logit for each.
+
+    logit_j = w_j · q_j + b_j, a readout of its own for each class. As in the paper, the cells' positions are added to
+    the keys, not to the values. There is no encoder before the decoder, and the width is the configuration's.
+    """
+
+    def __init__(self, config: ModelConfig, in_channels: int, grid: tuple[int, int]) -> None:
+        super().__init__(config, in_channels, grid)
+        width, classes = config.head_width, config.num_classes
+        self.embed = nn.Linear(in_channels, width)
+        self.labels = nn.Parameter(start_embedding(classes, width))  # [J, d]
+        self.layers = nn.ModuleList(Query2LabelLayer(config) for _ in range(config.head_layers or 2))
+        self.readout = nn.Linear(width, classes)  # row j is applied to the query of class j
+
+    def logits(self, features: Tensor) -> Tensor:
+        cells = self.embed(tokens(features))  # [B, H·W, d]
+        positions = sine_positions(features.shape[2], features.shape[3], cells.shape[2], cells)  # [H·W, d]
+        queries = self.labels.to(cells.dtype).expand(len(cells), -1, -1)  # [B, J, d]
+        for layer in self.layers:
+            queries = layer(queries, cells, cells + positions)  # [B, J, d]
+        return (queries * self.readout.weight).sum(dim=2) + self.readout.bias  # [B, J]
+
+    def steps(self) -> list[tuple[str, tuple[int, ...], nn.Module | nn.Parameter]]:
+        width, cells, classes = self.config.head_width, self.grid[0] * self.grid[1], self.config.num_classes
+        return [
+            ("embedded cells [H·W, d]", (cells, width), self.embed),
+            ("label embeddings [J, d]", (classes, width), self.labels),
+            (f"{len(self.layers)} × self- and cross-attention [J, d]", (classes, width), self.layers),
+            ("readout of each class [J]", (classes,), self.readout),
+        ]
+
+
+class Query2LabelLayer(nn.Module):
+    """Self-attention among the labels, cross-attention to the cells, feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.among = Attention(config.head_width, config.attention_heads, config.dropout)
+        self.cross = Attention(config.head_width, config.attention_heads, config.dropout)
+        self.feed_forward = FeedForward(config.head_width, config.dropout)
+
+    def forward(self, queries: Tensor, cells: Tensor, placed: Tensor) -> Tensor:
+        queries = self.among(queries, queries, queries)  # [B, J, d]
+        return self.feed_forward(self.cross(queries, placed, cells))  # [B, J, d]
+
+
+def sine_positions(height: int, width: int, channels: int, like: Tensor) -> Tensor:
+    """Where each cell is, as sines and cosines, [H·W, channels] (Carion et al. 2020, as Query2Label has it).
+
+    Half of the channels are of the row, half of the column; of each half, a quarter of `channels` are sines and as many
+    cosines of the position, 2π · (index + 1) / count, over 10000^(2i / half) for i = 0, 1, …
+
+    Args:
+        height, width: of the grid.
+        channels: a multiple of 4.
+        like: whose device and type the result has.
+    """
+    steps = torch.arange(channels // 4, device=like.device, dtype=torch.float32)  # [channels / 4]
+    periods = 10_000.0 ** (2 * steps / (channels // 2))  # [channels / 4]
+
+    def along(count: int) -> Tensor:
+        indices = torch.arange(1, count + 1, device=like.device, dtype=torch.float32)
+        angles = 2 * math.pi * indices[:, None] / count / periods  # [count, channels / 4]
+        return torch.cat([angles.sin(), angles.cos()], dim=1)  # [count, channels / 2]
+
+    rows = along(height)[:, None].expand(-1, width, -1)  # [H, W, channels / 2]
+    columns = along(width)[None].expand(height, -1, -1)  # [H, W, channels / 2]
+    return torch.cat([rows, columns], dim=2).flatten(0, 1).to(like.dtype)  # [H·W, channels]

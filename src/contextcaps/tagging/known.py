@@ -1,0 +1,58 @@
+"""Labels that somebody knows: from words or names to what a network is told."""
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+__all__ = ["known_row", "parse_known", "spell_known"]
+
+_YES, _NO = ("yes", "true", "1", "present"), ("no", "false", "0", "absent")
+_ANSWER = re.compile(rf"\s*(.+?)\s*=\s*({'|'.join((*_YES, *_NO))})\s*(?:,|$)", re.IGNORECASE)
+
+
+def parse_known(text: str) -> dict[str, bool]:
+    """Class → whether it is present, from words such as "oven=yes,bed=no". A class's name may have a comma in it.
+
+    >>> parse_known("oven=yes, bed=no, chair, folding=yes")
+    {'oven': True, 'bed': False, 'chair, folding': True}
+    """
+    found: dict[str, bool] = {}
+    place = 0
+    while place < len(text):
+        match = _ANSWER.match(text, place)
+        if match is None:
+            raise ValueError(f"known: expected CLASS=yes or CLASS=no with commas between them, got {text[place:]!r}")
+        name, present = match[1], match[2].lower() in _YES
+        if found.setdefault(name, present) != present:
+            raise ValueError(f"known: {name!r} is said to be present and absent")
+        place = match.end()
+    if not found:
+        raise ValueError('known: expected CLASS=yes or CLASS=no, such as "oven=yes,bed=no", got nothing')
+    return found
+
+
+def spell_known(known: Mapping[str, bool]) -> str:
+    """As `parse_known` reads it.
+
+    >>> spell_known({"oven": True, "bed": False})
+    'oven=yes, bed=no'
+    """
+    return ", ".join(f"{name}={'yes' if present else 'no'}" for name, present in known.items())
+
+
+def known_row(known: Mapping[str, bool], classes: tuple[str, ...]) -> Tensor:
+    """What a network is told, [J]: 1 for present, 0 for absent, NaN for the others; checked."""
+    row = torch.full((len(classes),), math.nan)
+    for name, present in known.items():
+        if name not in classes:
+            near = difflib.get_close_matches(str(name), classes, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(classes[:8])}, …"
+            raise ValueError(f"known: the model has no class {name!r}; {hint}")
+        if not isinstance(present, bool):
+            raise ValueError(f"known: {name}: expected True or False, got {present!r}")
+        row[classes.index(name)] = float(present)
+    return row

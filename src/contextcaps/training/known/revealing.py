@@ -1,0 +1,54 @@
+"""Which labels of an image are given away: at random in training, and the same for every model in a measurement."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["draw_given", "known_labels", "loss_weights", "reveal"]
+
+
+def known_labels(targets: Tensor, given: Tensor) -> Tensor:
+    """What a network is told, [n, J] float32: targets [n, J] where they are given [n, J], NaN elsewhere."""
+    return torch.where(given, targets.float(), torch.nan)
+
+
+def reveal(targets: Tensor, most: float) -> Tensor:
+    """Which labels of a training batch are given away, [B, J] bool, drawn from torch's own random numbers.
+
+    Half of the images, at random, get none: a network is told nothing most of the time, and has to stay good at that.
+    Each of the others gets a share drawn evenly from 0 to `most`, so that one network serves all shares; which labels
+    is drawn evenly among present and absent ones. At least one label of an image is always left to be found.
+
+    Args:
+        targets: [B, J].
+        most: the highest share, below 1.
+    """
+    images, classes = targets.shape
+    # On the CPU wherever the batch is, so that a run draws the same on every device.
+    shares = torch.rand(images, 1) * most * (torch.rand(images, 1) < 0.5)  # [B, 1]
+    ranks = torch.rand(images, classes).argsort(dim=1).argsort(dim=1)  # [B, J]
+    return (ranks < (shares * classes).floor()).to(targets.device)
+
+
+def loss_weights(given: Tensor) -> Tensor:
+    """Weights [B, J] of a loss that counts the labels not given [B, J], as much as if they were all J of the image."""
+    left = (~given).float()  # [B, J]
+    return left * (given.shape[1] / left.sum(dim=1, keepdim=True).clamp_min(1))
+
+
+def draw_given(indices: Tensor, classes: int, share: float, seed: int) -> Tensor:
+    """Which labels are given in a measurement, [n, J] bool: round(share · J) of each image, present and absent alike.
+
+    The draw depends on the image's place in the data and the seed, not on the model; and what is given at a small share
+    is given at each larger one.
+
+    Args:
+        indices: [n], of the images in the data.
+        classes: J.
+        share: from 0 to 1.
+        seed: of the draw.
+    """
+    rows = int(indices.max()) + 1 if len(indices) else 0
+    drawn = np.random.default_rng(seed).random((rows, classes))[indices.numpy()]  # [n, J]
+    ranks = torch.from_numpy(drawn.argsort(axis=1).argsort(axis=1))  # [n, J]
+    return ranks < round(share * classes)

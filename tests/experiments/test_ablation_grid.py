@@ -1,0 +1,149 @@
+"""Models with settings, plans, and hyper-parameters to try."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from contextcaps.experiments.ablation import Plan, parse_models
+from contextcaps.experiments.ablation.choosing import choose, points, try_folder
+from contextcaps.experiments.ablation.grid import check_run
+from contextcaps.experiments.ablation.worker import has_diverged
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.runs import RunError
+
+
+def plan_of(models: str = "capsnet,contextcaps", seeds: int = 2, **changes) -> Plan:
+    entries = parse_models(models)
+    settings = {"base": TrainConfig(), "baseline": entries[0].label, **changes}
+    return Plan(entries=entries, seeds=tuple(range(seeds)), **settings)
+
+
+def test_models_with_settings() -> None:
+    text = "capsnet,contextcaps:share_votes=true,types=8,narrow=capsnet:types=4,lr=0.01,plain=contextcaps,gap"
+    plain, shared, narrow, named, rival = parse_models(text)
+    assert (plain.label, plain.preset, plain.options, plain.training) == ("capsnet", "capsnet", {}, {})
+    assert (shared.label, shared.options) == ("contextcaps-share_votes=true-types=8", {"share_votes": True, "types": 8})
+    assert (narrow.label, narrow.preset, narrow.options) == ("narrow", "capsnet", {"types": 4})
+    assert narrow.training == {"lr": 0.01}
+    assert narrow.settings == "types=4, lr=0.01"
+    assert (named.label, named.preset, named.settings) == ("plain", "contextcaps", "")
+    assert rival.training == {"loss": "bce"}
+    assert parse_models("gap:loss=asl")[0].training == {"loss": "asl"}
+    assert parse_models(["capsnet", "capsnet-rw,contextcaps"]) == parse_models("capsnet,capsnet-rw,contextcaps")
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ("capsnet,,contextcaps", "expected names with commas"),
+        ("capsnt", "did you mean 'capsnet'"),
+        ("a=capsnt:types=2", "did you mean 'capsnet'"),
+        ("capsnet:types", "expected NAME=VALUE, got 'types'"),
+        ("capsnet:type=2", "capsnet-type=2: type: no such field.*did you mean 'types'"),
+        ("capsnet:types=0", "types: expected a whole number of at least 1"),
+        ("capsnet:epochs=3", "epochs is the same for all models"),
+        ("capsnet:loss=wrong", "loss: expected one of"),
+        ("a b=capsnet", "expected letters, digits"),
+        ("capsnet,capsnet", "more than once"),
+    ],
+)
+def test_wrong_models(models: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan_of(models)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"baseline": "gap"}, "baseline: expected one of capsnet, contextcaps, got 'gap'"),
+        ({"seeds": 0}, "seeds"),
+        ({"tries": 0}, "tries: expected a whole number of at least 1"),
+        ({"try_lr": (0.0,)}, "try_lr: expected factors above 0"),
+        ({"try_losses": ("hinge",)}, "try_losses: expected some of margin"),
+        ({"base": TrainConfig(devices=2)}, "devices, nodes: expected 1 each"),
+        ({"base": TrainConfig(val_data="scenes?split=test")}, "--test-data"),
+    ],
+)
+def test_wrong_plans(changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan_of(**changes)
+
+
+def test_what_runs_share_and_what_not(tmp_path) -> None:
+    plan = plan_of("capsnet,narrow=contextcaps:types=8,ema=0.9", base=TrainConfig(seed=5, options={"attributes": 4}))
+    first, other = (plan.config(entry, seed, tmp_path) for entry, seed in zip(plan.entries, (5, 6), strict=True))
+    assert first.split_seed == other.split_seed == 5
+    assert first.val_as_test
+    assert other.options == {"attributes": 4, "types": 8}
+    assert (other.model, other.ema, other.seed) == ("contextcaps", 0.9, 6)
+    changed = {"model", "options", "seed", "ema"}
+    for field in dataclasses.fields(TrainConfig):
+        if field.name not in changed:
+            assert getattr(first, field.name) == getattr(other, field.name), field.name
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path) -> None:
+    plan = plan_of("capsnet,narrow=contextcaps:types=8,lr=0.01", tries=3)
+    plan.write(tmp_path, command="x")
+    assert Plan.read(tmp_path) == (plan, json.loads((tmp_path / "grid.json").read_text()))
+    (tmp_path / "grid.json").write_text("{")
+    with pytest.raises(RunError, match=r"grid.json: damaged"):
+        Plan.read(tmp_path)
+    with pytest.raises(RunError, match="no ablation"):
+        Plan.read(tmp_path / "nowhere")
+
+
+def test_plans_can_grow_but_not_change() -> None:
+    plan = plan_of()
+    assert plan_of("capsnet,contextcaps,capsnet-rw", seeds=5).differences(plan) == []
+    assert plan_of(base=TrainConfig(cache="elsewhere", workers=1)).differences(plan) == []
+    assert plan_of(base=TrainConfig(epochs=3)).differences(plan) == ["epochs: 20, now 3"]
+    assert plan_of(tries=2).differences(plan) == ["tries: 1, now 2"]
+    changed = plan_of("capsnet,contextcaps=contextcaps:types=8").differences(plan)
+    assert changed == ["contextcaps: contextcaps, now contextcaps:types=8"]
+
+
+def test_a_run_with_other_settings_is_refused() -> None:
+    wanted = TrainConfig(out="run", lr=0.01)
+    check_run(wanted, dataclasses.replace(wanted, precision="fp32", backbone="small", cache="x"))
+    with pytest.raises(RunError, match=r"run: holds a run with other settings \(lr: 0.1, not 0.01\)"):
+        check_run(wanted, dataclasses.replace(wanted, lr=0.1))
+
+
+def test_the_same_tries_for_all() -> None:
+    plan = plan_of("capsnet,contextcaps,other=capsnet:loss=asl,lr=0.01", tries=9)
+    plain, context, other = (points(plan, entry) for entry in plan.entries)
+    assert plain == context
+    assert plain[0] == {"lr": 1e-3, "loss": "margin"}
+    assert other[0] == {"lr": 1e-2, "loss": "asl"}
+    for tried in (plain, other):
+        assert len({tuple(sorted(point.items())) for point in tried}) == 9
+    assert [round(point["lr"] * 10, 5) for point in plain] == [round(point["lr"], 5) for point in other]
+    assert points(dataclasses.replace(plan, tries=2), plan.entries[0]) == plain[:2]
+    with pytest.raises(ValueError, match="tries: expected at most 9"):
+        points(dataclasses.replace(plan, tries=10), plan.entries[0])
+
+
+def test_the_best_try_on_validation_is_chosen(tmp_path: Path) -> None:
+    plan = plan_of("capsnet", tries=3)
+    (entry,) = plan.entries
+    with pytest.raises(RunError, match="none of its 3 tries"):
+        choose(plan, entry, tmp_path)
+    for number, values in ((1, (0.3, 0.2)), (3, (0.1, 0.4))):
+        folder = try_folder(tmp_path, entry, number)
+        folder.mkdir(parents=True)
+        lines = [f"{epoch},{value}" for epoch, value in enumerate(values, 1)]
+        (folder / "metrics.csv").write_text("\n".join(["epoch,val_mAP", *lines]) + "\n")
+        (folder / "run.json").write_text(json.dumps({"state": "finished"}))
+    diverged = try_folder(tmp_path, entry, 2)
+    diverged.mkdir()
+    (diverged / "metrics.csv").write_text("epoch,val_mAP\n1,0.9\n")
+    (diverged / "run.json").write_text(json.dumps({"state": "failed", "failure": "the loss is nan at step 7"}))
+    assert has_diverged(diverged)
+    assert not has_diverged(folder)
+    choice = choose(plan, entry, tmp_path)
+    assert choice.settings == points(plan, entry)[2]
+    assert [each.mAP for each in choice.tries] == pytest.approx([0.3, float("nan"), 0.4], nan_ok=True)
+    assert choose(dataclasses.replace(plan, tries=1), entry, tmp_path).settings == {}

