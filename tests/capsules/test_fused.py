@@ -9,6 +9,7 @@ from contextcaps.capsules import cast_votes, dynamic_routing
 from contextcaps.capsules.fused import ImplicitVotes, LeanVotes
 from contextcaps.capsules.mean_field import MeanFieldCRF
 from contextcaps.models import create_model, list_models, model_config
+from contextcaps.models.head import CapsuleHead
 
 
 def made(capsules, weight, crf=None, tile_elements=1 << 10) -> ImplicitVotes:
@@ -112,6 +113,8 @@ def test_half_precision_and_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         one, other = lean(images), plain(images)
     torch.testing.assert_close(one.scores, other.scores, rtol=0.03, atol=0.01)
+    with torch.autocast("cpu", torch.bfloat16):  # a bias in float32 keeps routed scores from being rounded
+        assert {a_head(backend=each).decide(torch.rand(2, 8, 3)).dtype for each in ("plain", "lean")} == {torch.float32}
     one.scores.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in lean.parameters())
 
@@ -133,3 +136,66 @@ def test_a_second_backward_pass() -> None:
     (first,) = torch.autograd.grad(total, capsules, retain_graph=True)
     (second,) = torch.autograd.grad(total, capsules)
     assert torch.equal(first, second)
+
+
+def a_head(**settings) -> CapsuleHead:
+    config = model_config("capsnet-rw-crf", 5, 32, "small", types=2, attributes=3, decision_attributes=4, **settings)
+    torch.manual_seed(0)
+    head = CapsuleHead(config, 4, (3, 1, 1), (2, 2))
+    for parameter in head.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    return head
+
+
+@pytest.mark.parametrize("normalize", ["classes", "capsules"])
+def test_a_backward_pass_to_some_inputs_leaves_nothing_behind(normalize) -> None:
+    head = a_head(backend="lean", normalize=normalize)
+    capsules = torch.randn(3, head.capsules, 3, requires_grad=True)
+    (expected,) = torch.autograd.grad(head.decide(capsules).square().sum(), capsules)
+    total = head.decide(capsules).square().sum()
+    torch.autograd.grad(total, head.routing.bias, retain_graph=True)
+    (found,) = torch.autograd.grad(total, capsules)
+    torch.testing.assert_close(found, expected)
+
+
+def test_second_derivatives_are_refused() -> None:
+    head = a_head(backend="lean")
+    capsules = torch.randn(3, head.capsules, 3, requires_grad=True)
+    (slope,) = torch.autograd.grad(head.decide(capsules).square().sum(), capsules, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.square().sum().backward()
+
+
+def test_a_crf_without_iterations() -> None:
+    found = []
+    for backend in ("plain", "lean"):
+        head = a_head(backend=backend, crf_iterations=0)
+        torch.manual_seed(1)
+        capsules = torch.randn(3, head.capsules, 3, requires_grad=True)
+        found.append(torch.autograd.grad(head.decide(capsules).square().sum(), (capsules, head.votes.weight)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_many_tiles_add_up_in_half_precision() -> None:
+    torch.manual_seed(0)
+    capsules, weight = torch.rand(1, 1024, 1), torch.rand(1, 1, 3, 1)  # one type at 1024 positions
+    crf = a_crf(3, "full", 1).float()
+    expected = []
+    for dtype in (torch.float64, torch.bfloat16):
+        inputs = [each.detach().to(dtype).requires_grad_() for each in (capsules, weight, *crf.potentials)]
+        backend = LeanVotes(inputs[0], inputs[1], crf.correct, tuple(inputs[2:]), tile_elements=1)
+        votes = ImplicitVotes(backend, tuple(inputs), (1, 1024, 3, 1))
+        total = votes.weighted_sum(torch.ones(1, 1024, 3, dtype=dtype))[0, :2].square().sum()
+        expected.append(torch.autograd.grad(total, inputs[1:]))
+    for wide, half in zip(*expected, strict=True):
+        torch.testing.assert_close(half.double(), wide, rtol=0.02, atol=0.02 * float(wide.abs().max()))
+
+
+def test_votes_that_are_routed_have_no_other_use() -> None:
+    votes = made(torch.randn(2, 4, 3, requires_grad=True), torch.randn(4, 3, 3, 2))
+    dynamic_routing(votes)
+    with pytest.raises(ValueError, match="no other use"):
+        votes.weighted_sum(torch.rand(2, 4, 3))
+    with torch.no_grad():
+        dynamic_routing(votes)

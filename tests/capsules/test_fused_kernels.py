@@ -15,7 +15,7 @@ import reference
 pytest.importorskip("triton")
 
 from contextcaps.capsules import correlation_weights
-from contextcaps.capsules.fused import ImplicitVotes
+from contextcaps.capsules.fused import ImplicitVotes, compact_votes, triton_votes
 from contextcaps.capsules.fused.correlation import fused_correlation_weights
 from contextcaps.capsules.fused.triton_votes import FusedVotes
 from contextcaps.capsules.mean_field import MeanFieldCRF
@@ -189,6 +189,79 @@ def test_a_second_backward_pass_and_the_same_bits_twice() -> None:
     for one, two, three in zip(first, second, third, strict=True):
         assert torch.equal(one, two)
         assert torch.equal(one, three)
+
+
+@pytest.mark.parametrize("normalize", ["classes", "capsules"])
+def test_a_backward_pass_to_some_inputs_leaves_nothing_behind(normalize) -> None:
+    head = made_head("capsnet-rw", "fused", (2, 3, 5, 4), normalize=normalize).to(DEVICE)
+    capsules = torch.randn(3, head.capsules, 3, device=DEVICE, requires_grad=True)
+    (expected,) = torch.autograd.grad(head.decide(capsules).square().sum(), capsules)
+    total = head.decide(capsules).square().sum()
+    torch.autograd.grad(total, head.routing.bias, retain_graph=True)
+    (found,) = torch.autograd.grad(total, capsules)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("model", ["capsnet-rw", "contextcaps"])
+def test_frozen_votes_twice(model) -> None:
+    head = made_head(model, "fused", (2, 3, 5, 4)).to(DEVICE)
+    for part in (head.votes, head.crf):
+        if part is not None:
+            part.requires_grad_(False)
+    total = head.decide(torch.randn(3, head.capsules, 3, device=DEVICE)).square().sum()
+    left = [each for each in head.parameters() if each.requires_grad]
+    first, second = (torch.autograd.grad(total, left, retain_graph=True, allow_unused=True) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert one is other is None or torch.equal(one, other)
+
+
+def test_second_derivatives_are_refused() -> None:
+    head = made_head("capsnet-rw", "fused", (2, 3, 5, 4)).to(DEVICE)
+    capsules = torch.randn(3, head.capsules, 3, device=DEVICE, requires_grad=True)
+    (slope,) = torch.autograd.grad(head.decide(capsules).square().sum(), capsules, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.square().sum().backward()
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 2, 3])
+def test_shared_votes_in_several_chunks(iterations, monkeypatch) -> None:
+    monkeypatch.setattr(compact_votes, "_STORED", 4 * 32 * 5)  # five rows
+    monkeypatch.setattr(compact_votes, "_STREAMED", 4 * 32 * 5)
+    compare("capsnet-rw-crf", (2, 3, 5, 4), 4, share_votes=True, crf_iterations=iterations)
+
+
+def test_a_literal_crf_without_iterations() -> None:
+    compare("capsnet-rw-crf", crf="literal", crf_iterations=0, start_length=None)
+
+
+def test_more_attributes_than_fit_on_chip() -> None:
+    compare("capsnet-rw-crf", (1, 32, 5, 2), 2)
+
+
+@pytest.mark.parametrize("settings", [{}, {"normalize": "capsules"}], ids=["routed", "sums and agreements"])
+def test_kernels_with_wide_offsets(settings, monkeypatch) -> None:
+    monkeypatch.setattr(triton_votes, "_MOST_COUNTED", 1)
+    compare("capsnet-rw", share_votes=True, **settings)
+
+
+@pytest.mark.skipif(not GPU, reason="more than 2³¹ votes of one type")
+def test_offsets_in_64_bits() -> None:
+    torch.manual_seed(0)
+    capsules = torch.randn(128, 9216, 1, device=DEVICE, dtype=torch.bfloat16)  # [B, K, A], of one type
+    weight = torch.randn(1, 1, 120, 16, device=DEVICE, dtype=torch.bfloat16)  # [D, A, J, I]
+    votes = ImplicitVotes(FusedVotes(capsules, weight), (capsules, weight), (128, 9216, 120, 16))
+    found = votes.weighted_sum(torch.ones(128, 9216, 120, device=DEVICE, dtype=torch.bfloat16))  # [B, J, I]
+    expected = capsules.float().sum(dim=1)[..., None] * weight[0].float()  # [B, J, I]
+    assert error(found, expected) <= 1e-2
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU, or none")
+def test_on_a_gpu_that_is_not_the_current_one() -> None:
+    for model in ("capsnet-rw-crf", "contextcaps"):
+        head = made_head(model, "fused", (2, 3, 5, 4)).to("cuda:1")
+        capsules = torch.randn(3, head.capsules, 3, device="cuda:1", requires_grad=True)
+        head.decide(capsules).sum().backward()
+        assert bool(capsules.grad.isfinite().all())
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 64, 65, 130])

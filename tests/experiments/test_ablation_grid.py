@@ -45,6 +45,7 @@ def test_models_with_settings() -> None:
         ("capsnet:types=0", "types: expected a whole number of at least 1"),
         ("capsnet:epochs=3", "epochs is the same for all models"),
         ("capsnet:loss=wrong", "loss: expected one of"),
+        ("capsnet:known=0.5", "capsnet-known=0.5: known: expected 0 for a network without a field"),
         ("a b=capsnet", "expected letters, digits"),
         ("capsnet,capsnet", "more than once"),
     ],
@@ -64,6 +65,10 @@ def test_wrong_models(models: str, message: str) -> None:
         ({"try_losses": ("hinge",)}, "try_losses: expected some of margin"),
         ({"base": TrainConfig(devices=2)}, "devices, nodes: expected 1 each"),
         ({"base": TrainConfig(val_data="scenes?split=test")}, "--test-data"),
+        (
+            {"base": TrainConfig(val_data="scenes?split=val"), "test_data": "scenes"},
+            "test_data: expected another source",
+        ),
     ],
 )
 def test_wrong_plans(changes: dict, message: str) -> None:

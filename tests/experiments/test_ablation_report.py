@@ -173,6 +173,16 @@ def test_one_seed_goes_by_images(tmp_path) -> None:
     write_ablation(tmp_path / "out", RESAMPLES)
 
 
+def test_the_table_says_what_each_interval_is_over(tmp_path) -> None:
+    made_up(tmp_path / "one", SKILLS, seeds=1)
+    made_up(tmp_path / "some", SKILLS, seeds=2)
+    notes = [grids(make_report(tmp_path / name, RESAMPLES))[0].note for name in ("one", "some")]
+    (tmp_path / "some/runs/contextcaps/seed-1/test_predictions.npz").unlink()
+    mixed = grids(make_report(tmp_path / "some", RESAMPLES))[0].note
+    assert ["over seeds (Student" in note for note in (*notes, mixed)] == [False, True, True]
+    assert ["ith a single seed" in note for note in (*notes, mixed)] == [True, False, True]
+
+
 def test_what_is_missing_is_said(tmp_path) -> None:
     out = tmp_path / "out"
     plan = made_up(out, SKILLS)
@@ -197,6 +207,7 @@ def test_without_the_baseline_there_are_no_differences(tmp_path) -> None:
     ablation = write_ablation(out, RESAMPLES)
     (context,) = ablation.report.models
     assert (context.difference, context.verdict, context.gains) == (None, "no pair", ())
+    assert findings(ablation.report) == ["Not finished, and not in any figure: capsnet, seed 0."]
 
 
 def test_other_images_are_refused(tmp_path) -> None:

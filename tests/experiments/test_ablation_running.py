@@ -15,6 +15,7 @@ from small_run import FLAGS, finals
 
 import contextcaps
 from contextcaps.cli import main
+from contextcaps.data import DataError
 from contextcaps.experiments.ablation import ablate
 from contextcaps.experiments.ablation.modest import modest_defaults, modest_scenes
 from contextcaps.experiments.ablation.results import run_folder
@@ -100,6 +101,21 @@ def test_another_plan_is_refused(whole, cache, tmp_path) -> None:
         ablate("capsnet", small(cache), out=tmp_path)
     with pytest.raises(RunError, match="got a file"):
         ablate("capsnet", small(cache), out=tmp_path / "file")
+
+
+def test_a_plan_that_never_began_binds_nobody(cache, tmp_path, monkeypatch) -> None:
+    with pytest.raises(DataError, match="nowhere"):
+        ablate("capsnet", small(cache, data="coco:nowhere"), out=tmp_path)
+    monkeypatch.setattr(Runner, "run", lambda runner, jobs: None)
+    with pytest.raises(RunError, match="no run is finished"):  # and is not refused
+        ablate("capsnet", small(cache), out=tmp_path, progress=False)
+
+
+def test_what_was_trained_or_validated_on_is_no_test(cache, tmp_path) -> None:
+    data, validated = "scenes?split=train&count=48&size=32", "scenes?split=val&count=48&size=32"
+    for tested in (validated, "scenes?size=32&count=48&split=train"):
+        with pytest.raises(DataError, match="expected other images to test on"):
+            ablate("capsnet", small(cache, data=data, val_data=validated), test_data=tested, out=tmp_path)
 
 
 def test_killed_in_the_middle_it_goes_on_to_the_same_result(whole, cache, tmp_path, monkeypatch) -> None:

@@ -68,3 +68,27 @@ class TestTimm:
         with pytest.raises(ImportError, match=r"pip install 'contextcaps\[timm\]'"):
             create_model("capsnet", 2, 64, "timm:resnet18")
         import_extra.cache_clear()
+
+
+def test_timm_weights_from_a_file(tmp_path) -> None:
+    timm = pytest.importorskip("timm")
+    path = tmp_path / "weights.pth"
+    torch.manual_seed(1)
+    published = timm.create_model("resnet10t")
+    torch.save(published.state_dict(), path)
+    options = {"types": 2, "pretrained_file": str(path)}
+    network = create_model("capsnet", 3, 64, "timm:resnet10t", **options)
+    images = torch.rand(1, 3, 64, 64)
+    torch.testing.assert_close(
+        network.backbone.eval().body(images)[0], published.eval().forward_features(images), rtol=1e-4, atol=1e-5
+    )
+    network.save_pretrained(tmp_path / "saved")
+    path.unlink()  # a saved network has its weights
+    assert type(network).from_pretrained(tmp_path / "saved").config.pretrained_file == str(path)
+    with pytest.raises(ValueError, match="there is no file"):
+        create_model("capsnet", 3, 64, "timm:resnet10t", **options)
+    torch.save(timm.create_model("resnet18").state_dict(), path)
+    with pytest.raises(ValueError, match="does not fit timm's 'resnet10t'"):
+        create_model("capsnet", 3, 64, "timm:resnet10t", **options)
+    with pytest.raises(ValueError, match="only timm backbones take one"):
+        create_model("capsnet", 3, 64, "small", **options)

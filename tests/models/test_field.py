@@ -11,7 +11,13 @@ from contextcaps.models import CapsuleNetwork, create_model
 IMAGES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 NOTHING = math.nan
 KNOWN = torch.tensor([[1.0, NOTHING, 0.0, NOTHING], [NOTHING] * 4, [0.0, 1.0, NOTHING, NOTHING]])
-FORMS = [{}, {"field_rank": 2}, {"field_scenes": 3}, {"field_symmetric": True, "field_iterations": 1}]
+FORMS = [
+    {},
+    {"field_rank": 2},
+    {"field_scenes": 3},
+    {"field_groups": 3},
+    {"field_symmetric": True, "field_iterations": 1},
+]
 
 
 def made(name: str = "capsnet", seed: int = 0, **options) -> CapsuleNetwork:
@@ -113,6 +119,8 @@ def test_exports_as_one_graph() -> None:
         ({"field_iterations": 0}, "field_iterations: expected a whole number of at least 1"),
         ({"field_rank": 0}, "field_rank: expected a whole number of at least 1"),
         ({"field_scenes": -1}, "field_scenes: expected a whole number of at least 0"),
+        ({"field_groups": -1}, "field_groups: expected a whole number of at least 0"),
+        ({"field_start": "ones"}, "field_start: expected one of 'labels', 'zero'"),
     ],
     ids=str,
 )

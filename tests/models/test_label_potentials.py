@@ -25,6 +25,11 @@ def test_classes_that_go_together_and_those_that_do_not() -> None:
     assert torch.equal(torch.diagonal(found), torch.zeros(3))
 
 
+def test_few_images_with_nothing_hidden_among_those_held_out() -> None:
+    labels = torch.tensor([[1, 0], [0, 1], [1, 1], [0, 0]])
+    assert fit_potentials(labels, seed=0).pairwise.isfinite().all()  # this seed hides nothing of the one held out
+
+
 def test_symmetric_and_the_same_twice() -> None:
     found = fit_potentials(labels_of_a_chain(300), symmetric=True).pairwise
     assert torch.equal(found, found.T)

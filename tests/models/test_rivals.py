@@ -157,7 +157,7 @@ def test_ml_gcn_by_loops() -> None:
 
 @given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=12))
 def test_label_graph_by_loops(images) -> None:
-    classes, tau, p = 4, 0.4, 0.25
+    classes, tau, p = 4, 0.4, 0.2
     near = [[0.0] * classes for _ in range(classes)]
     for i in range(classes):
         for j in range(classes):

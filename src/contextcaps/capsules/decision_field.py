@@ -316,13 +316,13 @@ class DecisionField(nn.Module):
 
         So the module still starts as the identity where nothing is known.
         """
+        if self.weight is None:
+            raise ValueError("potentials: expected none for a field of low rank, which has no full matrix to take them")
+        require_tensor("potentials", potentials, "J J", J=self.classes)
         if groups is not None and self.inward is not None and self.inward_bias is not None and self.outward is not None:
             self.inward.copy_(groups.inward)
             self.inward_bias.copy_(groups.bias)
             self.outward.copy_(groups.outward)
-        if self.weight is None:
-            raise ValueError("potentials: expected none for a field of low rank, which has no full matrix to take them")
-        require_tensor("potentials", potentials, "J J", J=self.classes)
         self.weight.copy_(potentials / self.scale)
         self.trust.zero_()
 

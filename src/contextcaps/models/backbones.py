@@ -4,6 +4,8 @@
 `timm:NAME` is any model of timm that gives feature maps, through the extra `timm`.
 """
 
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
@@ -97,22 +99,32 @@ def _start(convolution: nn.Conv2d) -> None:
 
 
 class TimmBackbone(Backbone):
-    """The last feature map of a timm model, normalised to unit size (timm's models differ in theirs)."""
+    """The last feature map of a timm model, normalised to unit size (timm's models differ in theirs).
+
+    Args:
+        name: the model's in timm.
+        in_channels: of the images.
+        pretrained: start from its published weights.
+        weights: or from those in this file.
+    """
 
     primary_kernel, primary_stride, primary_padding = 1, 1, 0
 
-    def __init__(self, name: str, in_channels: int, pretrained: bool) -> None:
+    def __init__(self, name: str, in_channels: int, pretrained: bool, weights: str | None = None) -> None:
         super().__init__()
         timm = import_extra("timm", "timm", f"backbone timm:{name}")
         if not timm.is_model(name):
             near = timm.list_models(f"*{name}*")[:5]
             hint = f"did you mean {', '.join(near)}?" if near else "timm.list_models() lists them all"
             raise ValueError(f"backbone: timm has no model {name!r}; {hint}")
+        options = {"in_chans": in_channels, "features_only": True, "out_indices": (-1,)}
+        if weights is not None:
+            options |= {"pretrained": True, "pretrained_cfg_overlay": {"file": _existing(weights)}}
         try:
-            self.body = timm.create_model(
-                name, pretrained=pretrained, in_chans=in_channels, features_only=True, out_indices=(-1,)
-            )
+            self.body = timm.create_model(name, **{"pretrained": pretrained, **options})
         except (RuntimeError, AttributeError) as error:
+            if weights is not None:
+                raise ValueError(f"pretrained_file: {weights} does not fit timm's {name!r}: {error}") from error
             raise ValueError(f"backbone: timm's {name!r} gives no feature maps: {error}") from error
         self.out_channels = self.body.feature_info.channels()[-1]
         self.norm = nn.GroupNorm(1, self.out_channels)
@@ -122,6 +134,12 @@ class TimmBackbone(Backbone):
         if features.shape[1] != self.out_channels:
             features = features.permute(0, 3, 1, 2)
         return self.norm(features)  # [B, C, H, W]
+
+
+def _existing(path: str) -> str:
+    if not Path(path).is_file():
+        raise ValueError(f"pretrained_file: there is no file {path}")
+    return path
 
 
 LITE0_STRIDES = {"lite0": 32, "lite0:16": 16}
@@ -190,14 +208,16 @@ def build_backbone(config: ModelConfig, start: bool = True) -> Backbone:
 
     Args:
         config: the network's.
-        start: give `lite0` its weights; False where others are loaded right after.
+        start: load the weights that a backbone starts from; False where others are loaded right after.
     """
     if config.backbone == "paper":
         return PaperBackbone(config.in_channels, both=config.head != "capsules")
     if config.backbone == "small":
         return SmallBackbone(config.in_channels, config.image_size)
     if config.backbone.startswith("timm:"):
-        return TimmBackbone(config.backbone.removeprefix("timm:"), config.in_channels, config.pretrained)
+        name = config.backbone.removeprefix("timm:")
+        weights = config.pretrained_file if start else None
+        return TimmBackbone(name, config.in_channels, config.pretrained and start, weights)
     if config.backbone in LITE0_STRIDES:
         return Lite0Backbone(LITE0_STRIDES[config.backbone], start)
     known = "'paper', 'small', 'lite0', 'lite0:16', 'timm:NAME' or 'auto'"

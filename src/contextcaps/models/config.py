@@ -41,6 +41,8 @@ class ModelConfig(Configuration):
     starts from ImageNet; a cell is 32 px wide, with `lite0:16` 16 px), `timm:NAME`, or `auto`: paper up to 32 px."""
     pretrained: bool = False
     """Start a timm backbone from its published weights."""
+    pretrained_file: str | None = None
+    """Start a timm backbone from the weights in this file (safetensors or PyTorch's), rather than from the hub's."""
 
     head: Literal["capsules", "gap", "gmp", "ml-decoder", "query2label", "ml-gcn"] = "capsules"
     """What scores the classes: capsules, which the fields below are of, or a rival: global average or max pooling and a
@@ -175,6 +177,10 @@ class ModelConfig(Configuration):
         if self.pretrained and not self.backbone.startswith(("timm:", "lite0")):
             raise ValueError(
                 f"pretrained: expected False, only timm backbones have weights, got backbone={self.backbone!r}"
+            )
+        if self.pretrained_file is not None and not self.backbone.startswith("timm:"):
+            raise ValueError(
+                f"pretrained_file: expected None, only timm backbones take one, got backbone={self.backbone!r}"
             )
         if self.backbone.startswith("lite0") and self.in_channels != 3:
             raise ValueError(f"in_channels: expected 3 (colour) with backbone='lite0', got {self.in_channels}")

@@ -158,7 +158,7 @@ def fit_to_hidden_labels(
     steps = min(_MOST_STEPS, max(_LEAST_STEPS, 30 * len(fitting) // batch))
     optimizer = torch.optim.AdamW(predictor.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    best, kept = math.inf, {}
+    best, kept = math.inf, _weights(predictor)  # few held-out images may have no hidden label to judge by
     for step in range(steps):
         labels = fitting[torch.randint(len(fitting), (batch,), generator=generator)]  # [b, J]
         known = hide_labels(labels, generator)  # [b, J]
@@ -172,6 +172,10 @@ def fit_to_hidden_labels(
             with torch.no_grad():
                 now = hidden_loss(predictor(judged), judging, judged)
             if now < best:
-                best, kept = now, {name: value.clone() for name, value in predictor.state_dict().items()}
+                best, kept = now, _weights(predictor)
     predictor.load_state_dict(kept)
     return best
+
+
+def _weights(predictor: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in predictor.state_dict().items()}

@@ -20,7 +20,7 @@ from contextcaps.models.trained import Trained
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, open_parts, open_training_parts
 from contextcaps.training.known.cooccurrence import fit_cooccurrence
-from contextcaps.training.known.measuring import KnownEvaluation, give, measure_known
+from contextcaps.training.known.measuring import KnownEvaluation, give, measure_known, require_share
 from contextcaps.training.known.report import write_known
 from contextcaps.training.predictions import Predictions, predict
 from contextcaps.training.processes import (
@@ -97,6 +97,8 @@ def evaluate(
     config = _configuration(run, trained, data)
     trained_on = run.config.data if run is not None else None if trained is None else trained.data
     own = data is None or data == trained_on
+    for share in known:
+        require_share(share, network.config.num_classes)
     train_labels = _train_labels(network, run, trained) if known else None  # before the work, not after it
     config = settle_processes(
         dataclasses.replace(

@@ -31,7 +31,7 @@ from contextcaps.training.recording import Recorder, SilentRecorder
 from contextcaps.training.runs import Run, RunError, now, versions
 from contextcaps.training.validation import Validation
 
-__all__ = ["TrainingResult", "resume", "train"]
+__all__ = ["TrainingResult", "network_config", "resume", "train"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
     config = settle_processes(config)
     parts = open_training_parts(config)
-    network = _network_config(config, parts[0].classes)
+    network = network_config(config, parts[0].classes)
     config = dataclasses.replace(config, backbone=network.backbone)
     _require_batches(config, len(parts[0]))
     run = Run.create(config) if is_first_process() else None
@@ -95,11 +95,12 @@ def resume(folder: Path | str, *, progress: bool = True) -> TrainingResult:
     run = Run.open(folder)
     run.config = settle_processes(run.config)
     parts = open_training_parts(run.config)
-    network = _network_config(run.config, parts[0].classes)
+    network = network_config(run.config, parts[0].classes)
     return _train(run if is_first_process() else None, run.config, parts, network, progress)
 
 
-def _network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig:
+def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig:
+    """Of the network that a run trains; refuses what does not go together."""
     network = model_config(
         config.model,
         len(classes),

@@ -59,6 +59,8 @@ class CompactVotes:
             torch.diagonal(self.matrix).zero_()
         self.votes: Tensor | None = None
         """The corrected votes, or, once the backward pass has been over them, their gradient."""
+        self.overwritten = False
+        """Whether it is their gradient."""
 
     def _padded(self, tensor: Tensor, dims: int) -> Tensor:
         """With JP instead of J columns (and rows), zeros, in the votes' precision."""
@@ -69,7 +71,9 @@ class CompactVotes:
         return wider
 
     def _fits_on_chip(self) -> bool:
-        if self.crf is None or not self.iterations:
+        if self.attributes >= 32:  # more than the 99 KiB of shared memory of compute capability 8.6, with a CRF
+            return False
+        if self.crf is None or not (self.iterations or self.crf.literal):
             return self.columns <= 256
         full = self.crf.weight is not None and self.crf.weight.ndim == 2
         most = 160 if self.dtype == torch.float32 else 192
@@ -90,13 +94,14 @@ class CompactVotes:
 
     def made(self) -> Tensor:
         """[G, I, R, JP], computed when first asked for, and again after a backward pass has used them up."""
-        if self.votes is None:
+        if self.votes is None or self.overwritten:
             self.prepare()
         assert self.votes is not None
         return self.votes
 
     def prepare(self) -> None:
         """Compute the votes."""
+        self.votes, self.overwritten = None, False
         self.votes = self.capsules.new_empty(self.groups, self.decision, self.rows, self.columns)
         if self.on_chip:
             grid = (self.groups, -(-self.rows // self._tile))
@@ -136,9 +141,11 @@ class CompactVotes:
 
     def unmake(self) -> tuple[Tensor, ...]:
         """Gradients of capsules [B, K, A], vote weights [K or D, A, J, I] and potentials, for that of the votes."""
-        gradient = self.made()  # [G, I, R, JP]
+        assert self.votes is not None
+        assert self.overwritten
+        gradient = self.votes  # [G, I, R, JP]
         found = self._unmake_on_chip(gradient) if self.on_chip else self._unmake_streamed(gradient)
-        self.votes = None
+        self.votes, self.overwritten = None, False
         capsules, weight, *pairwise = found
         by_capsule = capsules.view(self.count, self.batch, self.attributes).transpose(0, 1)  # [B, K, A]
         by_class = weight[..., : self.classes].permute(0, 2, 3, 1)  # [G, A, J, I]
@@ -153,7 +160,6 @@ class CompactVotes:
         chunks = list(self._chunks(_STORED))
         groups, rows = chunks[0]  # the largest
         most = (groups.stop - groups.start) * self.decision * (rows.stop - rows.start)
-        whole = rows.stop == self.rows  # groups, so that their weights' gradient comes out complete
         by_capsules = self._zeros(self.groups, self.decision, self.rows, self.attributes)  # [G, I, R, A]
         weight = self._zeros(*self.weight.shape)  # [G, I, A, JP]
         buffers = gradient.new_empty(max(0, 2 * self.iterations - 1), most, self.columns)  # sent, sent again, between
@@ -171,13 +177,13 @@ class CompactVotes:
                 crf_kernels.between_kernel[(count, self.decision, -(-length // self._tile))](
                     self.capsules, self.weight, matrix, gradient, sent, again, between, *numbers, num_stages=1, **sizes
                 )
-            found = weight[groups] if whole else torch.empty_like(weight[groups])
-            crf_kernels.backward_kernel[(count, self.decision)](
-                self.capsules, self.weight, matrix, gradient, between, by_capsules, found, sent, *numbers,
+            tiles = -(-length // self._tile)
+            by_tile = gradient.new_empty(tiles, count, *self.weight.shape[1:], dtype=torch.float32)  # [t, g, I, A, JP]
+            crf_kernels.backward_kernel[(count, self.decision, tiles)](
+                self.capsules, self.weight, matrix, gradient, between, by_capsules, by_tile, sent, *numbers,
                 ITERATIONS=self.iterations, num_stages=1, **sizes,
             )  # fmt: skip
-            if not whole:
-                weight[groups] += found
+            weight[groups] += by_tile.sum(dim=0)
             if total is not None:
                 # What was sent last met the votes' gradient; what was sent before, that of the logits between.
                 received = gradient[groups, :, rows].reshape(-1, self.columns)

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from contextcaps.capsules.fused import correlation_kernels
 from contextcaps.capsules.fused.availability import interpreted
@@ -34,12 +35,14 @@ class _Weights(torch.autograd.Function):
         batch, fewer, classes = given.shape
         weights = given.new_empty(batch, fewer + 1, classes, dtype=dtype)
         grid, sizes = _sizes(batch, classes)
-        correlation_kernels.weights_kernel[grid](given, weights, fewer + 1, classes, UNIFORM=uniform, **sizes)
+        with torch.cuda.device_of(given):
+            correlation_kernels.weights_kernel[grid](given, weights, fewer + 1, classes, UNIFORM=uniform, **sizes)
         ctx.save_for_backward(given, weights)
         ctx.uniform = uniform
         return weights
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         given, weights = ctx.saved_tensors  # [B, K-1, J], [B, K, J]
         batch, fewer, classes = given.shape

@@ -173,12 +173,12 @@ def backward_kernel(
     A: tl.constexpr, AP: tl.constexpr, I: tl.constexpr, TILE: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr,
     ITERATIONS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Back through the first iteration, to dx[g, i, r, :] and dw[own, i, :, :].
+    """Back through the first iteration, to dx[g, i, r, :] and, for each tile of rows, dw[tile, own, i, :, :].
 
     With two iterations, the gradient of the logits between them is dl[own, i, r, :], from `between_kernel`. With one,
     minus what was sent is written to s[own, i, r, :].
     """
-    own, i = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    own, i, tile = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     group = own + first
     JP: tl.constexpr = J1 + J2
     a = tl.arange(0, AP)
@@ -191,45 +191,42 @@ def backward_kernel(
     base = w_ptr + (group * I + i) * A * JP
     w1 = _load_weight(base, j1, J, A, AP, JP)
     w2 = _load_weight(base, j2, J, A, AP, JP)
-    dw1 = tl.zeros((AP, J1), tl.float32)
-    dw2 = tl.zeros((AP, J2), tl.float32)
-    for tile_start in range(start, stop, TILE):
-        rows = tile_start + tl.arange(0, TILE)
-        inside = (rows < stop)[:, None]
-        x = _load_capsules(x_ptr, group, rows, inside, R, A, AP)
-        given = du_ptr + ((group * I + i) * R + rows[:, None]) * JP
-        if ITERATIONS == 0:
-            dv1 = tl.load(given + j1[None, :], mask=inside, other=0.0)
-            dv2 = tl.load(given + j2[None, :], mask=inside, other=0.0)
-        else:
-            place = ((own * I + i) * (stop - start) + (rows - start)[:, None]) * JP
-            last = dl_ptr + place if ITERATIONS == 2 else given
-            l1 = tl.dot(x, w1, input_precision=PRECISION)
-            l2 = tl.dot(x, w2, input_precision=PRECISION)
-            e1, e2, z = _exponentials(l1, l2)
-            z = z[:, None]
-            e1, e2 = e1 * z, e2 * z  # the first marginals
-            if ITERATIONS == 1:
-                tl.store(s_ptr + place + j1[None, :], (scale * offset - e1 * scale).to(x.dtype), mask=inside)
-                tl.store(s_ptr + place + j2[None, :], (scale * offset - e2 * scale).to(x.dtype), mask=inside)
-            d1 = tl.load(last + j1[None, :], mask=inside, other=0.0)
-            d2 = tl.load(last + j2[None, :], mask=inside, other=0.0)
-            g1, g2 = _pull_back_messages(d1, d2, p11, p12, p21, p22, PRECISION)
-            g1, g2 = _pull_back_softmax(e1, e2, g1, g2)
-            # Loaded late, or once more: registers are what is short here.
-            tl.debug_barrier()
-            g1 = tl.load(given + j1[None, :], mask=inside, other=0.0).to(tl.float32) - scale * g1
-            g2 = tl.load(given + j2[None, :], mask=inside, other=0.0).to(tl.float32) - scale * g2
-            if ITERATIONS == 2:
-                g1 += tl.load(last + j1[None, :], mask=inside, other=0.0).to(tl.float32)
-                g2 += tl.load(last + j2[None, :], mask=inside, other=0.0).to(tl.float32)
-            dv1, dv2 = g1.to(x.dtype), g2.to(x.dtype)
-        dw1 = tl.dot(tl.trans(x), dv1, dw1, input_precision=PRECISION)
-        dw2 = tl.dot(tl.trans(x), dv2, dw2, input_precision=PRECISION)
-        dx = tl.dot(dv1, tl.trans(w1), input_precision=PRECISION)
-        dx = tl.dot(dv2, tl.trans(w2), dx, input_precision=PRECISION)
-        found = dx_ptr + ((group * I + i) * R + rows[:, None]) * A
-        tl.store(found + a[None, :], dx, mask=inside & (a < A)[None, :])
-    out = dw_ptr + (own * I + i) * A * JP
+    rows = start + tile * TILE + tl.arange(0, TILE)
+    inside = (rows < stop)[:, None]
+    x = _load_capsules(x_ptr, group, rows, inside, R, A, AP)
+    given = du_ptr + ((group * I + i) * R + rows[:, None]) * JP
+    if ITERATIONS == 0:
+        dv1 = tl.load(given + j1[None, :], mask=inside, other=0.0)
+        dv2 = tl.load(given + j2[None, :], mask=inside, other=0.0)
+    else:
+        place = ((own * I + i) * (stop - start) + (rows - start)[:, None]) * JP
+        last = dl_ptr + place if ITERATIONS == 2 else given
+        l1 = tl.dot(x, w1, input_precision=PRECISION)
+        l2 = tl.dot(x, w2, input_precision=PRECISION)
+        e1, e2, z = _exponentials(l1, l2)
+        z = z[:, None]
+        e1, e2 = e1 * z, e2 * z  # the first marginals
+        if ITERATIONS == 1:
+            tl.store(s_ptr + place + j1[None, :], (scale * offset - e1 * scale).to(x.dtype), mask=inside)
+            tl.store(s_ptr + place + j2[None, :], (scale * offset - e2 * scale).to(x.dtype), mask=inside)
+        d1 = tl.load(last + j1[None, :], mask=inside, other=0.0)
+        d2 = tl.load(last + j2[None, :], mask=inside, other=0.0)
+        g1, g2 = _pull_back_messages(d1, d2, p11, p12, p21, p22, PRECISION)
+        g1, g2 = _pull_back_softmax(e1, e2, g1, g2)
+        # Loaded late, or once more: registers are what is short here.
+        tl.debug_barrier()
+        g1 = tl.load(given + j1[None, :], mask=inside, other=0.0).to(tl.float32) - scale * g1
+        g2 = tl.load(given + j2[None, :], mask=inside, other=0.0).to(tl.float32) - scale * g2
+        if ITERATIONS == 2:
+            g1 += tl.load(last + j1[None, :], mask=inside, other=0.0).to(tl.float32)
+            g2 += tl.load(last + j2[None, :], mask=inside, other=0.0).to(tl.float32)
+        dv1, dv2 = g1.to(x.dtype), g2.to(x.dtype)
+    dw1 = tl.dot(tl.trans(x), dv1, input_precision=PRECISION)
+    dw2 = tl.dot(tl.trans(x), dv2, input_precision=PRECISION)
+    dx = tl.dot(dv1, tl.trans(w1), input_precision=PRECISION)
+    dx = tl.dot(dv2, tl.trans(w2), dx, input_precision=PRECISION)
+    found = dx_ptr + ((group * I + i) * R + rows[:, None]) * A
+    tl.store(found + a[None, :], dx, mask=inside & (a < A)[None, :])
+    out = dw_ptr + ((tile * tl.num_programs(0) + own) * I + i) * A * JP
     tl.store(out + a[:, None] * JP + j1[None, :], dw1, mask=(a < A)[:, None])
     tl.store(out + a[:, None] * JP + j2[None, :], dw2, mask=(a < A)[:, None])

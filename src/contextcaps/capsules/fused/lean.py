@@ -161,8 +161,10 @@ class LeanVotes:
         return self.capsules.new_zeros(tile.stop - tile.start, batch, classes, attributes)
 
     def _no_gradients(self) -> _Gradients:
-        pairwise = tuple(torch.zeros_like(each) for each in self.pairwise)
-        return _Gradients(torch.empty_like(self.capsules), torch.zeros_like(self.weight), pairwise)
+        # What many tiles add to is float32: in half precision it would stop growing.
+        pairwise = tuple(torch.zeros_like(each, dtype=self._wide) for each in self.pairwise)
+        weight = torch.zeros_like(self.weight, dtype=None if self.positions == 1 else self._wide)
+        return _Gradients(torch.empty_like(self.capsules), weight, pairwise)
 
     def _give_back(self, tile: slice, gradient: Tensor, found: _Gradients, need_votes: bool = False) -> Tensor | None:
         """Carry a tile's gradient [k, B, J, I] to the inputs; and the tile's votes, after the CRF, if need be."""
@@ -181,7 +183,8 @@ class LeanVotes:
 
     def _finished(self, found: _Gradients) -> tuple[Tensor, ...]:
         self.kept = None
-        return found.capsules.transpose(0, 1), found.weight, *found.pairwise
+        dtype = self.capsules.dtype
+        return found.capsules.transpose(0, 1), found.weight.to(dtype), *(each.to(dtype) for each in found.pairwise)
 
     # Dynamic routing
 
@@ -205,7 +208,8 @@ class LeanVotes:
             sums.append(gain * raw if bias is None else gain * raw + bias.detach())
             decisions = squash(sums[-1])  # [B, J, I]
             state = state + decisions
-        both = torch.stack([decisions, sums[-1]]).to(self.capsules.dtype)  # [2, B, J, I]
+        kind = self.capsules.dtype if bias is None else torch.promote_types(self.capsules.dtype, bias.dtype)
+        both = torch.stack([decisions, sums[-1]]).to(kind)  # [2, B, J, I]
         return both, _Record(sums, states, factors, gain, bias is not None)
 
     def route_back(self, record: _Record, gradient: Tensor) -> tuple[RoutingFactors, Tensor | None]:
@@ -311,7 +315,8 @@ class LeanVotes:
         leaves = tuple(each.detach().requires_grad_() for each in self.pairwise)
         with torch.enable_grad():
             corrected = self.correct(votes, *leaves)
-        before, *others = torch.autograd.grad(corrected, (votes, *leaves), gradient)
+        before, *others = torch.autograd.grad(corrected, (votes, *leaves), gradient, allow_unused=True)
         for total, each in zip(pairwise, others, strict=True):
-            total += each
+            if each is not None:  # without iterations there are no messages
+                total += each
         return corrected.detach(), before

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from contextcaps.capsules.correlation import correlation_weights
 
@@ -27,6 +28,7 @@ class _Weights(torch.autograd.Function):
         return weights
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (alpha,) = ctx.saved_tensors  # [B, J, K-1]
         found = torch.empty_like(alpha)

@@ -31,10 +31,17 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _vote_base(k, b, B, P, I: tl.constexpr, JP: tl.constexpr):
-    """Where the votes of capsule k and image b begin, and how far apart its attributes are."""
+def _vote_base(k, b, B, P, I: tl.constexpr, JP: tl.constexpr, WIDE: tl.constexpr):
+    """Where the votes of capsule k and image b begin, and how far apart its attributes are.
+
+    `WIDE`: a group has so many votes that the latter times I takes 64 bits, and with them more registers.
+    """
     group, position = k // P, k % P
-    return ((group.to(tl.int64) * I * P + position) * B + b) * JP, P * B * JP
+    base = ((group.to(tl.int64) * I * P + position) * B + b) * JP
+    if WIDE:
+        return base, tl.cast(P, tl.int64) * B * JP
+    else:
+        return base, P * B * JP
 
 
 @triton.jit
@@ -102,7 +109,7 @@ def _couplings(l1, l2, j1, j2, J):
 def pass_kernel(
     u_ptr, f_ptr, m_ptr, state_ptr, out_ptr, B, K, P, J, share, even,
     I: tl.constexpr, IP: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr,
-    F: tl.constexpr, M: tl.constexpr, FIRST: tl.constexpr, STAGES: tl.constexpr,
+    F: tl.constexpr, M: tl.constexpr, FIRST: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Σ_k w_kj · vote_kj with the couplings of `state`.
 
@@ -114,7 +121,7 @@ def pass_kernel(
     own = b * I * JP
     t1, t2 = tl.zeros((IP, J1), tl.float32), tl.zeros((IP, J2), tl.float32)
     for k in tl.range(part * share, tl.minimum(K, (part + 1) * share), num_stages=STAGES):
-        base, apart = _vote_base(k, b, B, P, I, JP)
+        base, apart = _vote_base(k, b, B, P, I, JP, WIDE)
         u1, u2 = _tile(u_ptr + base, i, j1, apart, I, IP), _tile(u_ptr + base, i, j2, apart, I, IP)
         f1, f2 = _factor(f_ptr, b, k, j1, K, J, F), _factor(f_ptr, b, k, j2, K, J, F)
         m1, m2 = _factor(m_ptr, b, k, j1, K, J, M), _factor(m_ptr, b, k, j2, K, J, M)
@@ -137,7 +144,7 @@ def pass_kernel(
 def back_kernel(
     u_ptr, f_ptr, m_ptr, state_ptr, ds_ptr, out_ptr, w_ptr, dl_ptr, df_ptr, dm_ptr, B, K, P, J, share,
     I: tl.constexpr, IP: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr,
-    F: tl.constexpr, M: tl.constexpr, ADD: tl.constexpr, STAGES: tl.constexpr,
+    F: tl.constexpr, M: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Backward, but for the first iteration: Σ_k f · dl_kj · vote_kj, the state's gradient, in out[n, b, i, j].
 
@@ -150,7 +157,7 @@ def back_kernel(
     own = b * I * JP
     t1, t2 = tl.zeros((IP, J1), tl.float32), tl.zeros((IP, J2), tl.float32)
     for k in tl.range(part * share, tl.minimum(K, (part + 1) * share), num_stages=STAGES):
-        base, apart = _vote_base(k, b, B, P, I, JP)
+        base, apart = _vote_base(k, b, B, P, I, JP, WIDE)
         u1, u2 = _tile(u_ptr + base, i, j1, apart, I, IP), _tile(u_ptr + base, i, j2, apart, I, IP)
         f1, f2 = _factor(f_ptr, b, k, j1, K, J, F), _factor(f_ptr, b, k, j2, K, J, F)
         m1, m2 = _factor(m_ptr, b, k, j1, K, J, M), _factor(m_ptr, b, k, j2, K, J, M)
@@ -182,7 +189,7 @@ def back_kernel(
 def last_kernel(
     u_ptr, f_ptr, m_ptr, state_ptr, ds_ptr, w_ptr, df_ptr, dm_ptr, B, K, P, J, share, even,
     T: tl.constexpr, I: tl.constexpr, IP: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr,
-    F: tl.constexpr, M: tl.constexpr, STAGES: tl.constexpr,
+    F: tl.constexpr, M: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Back through the first iteration, which comes last; and the votes' gradient takes the place of the votes.
 
@@ -193,7 +200,7 @@ def last_kernel(
     JP: tl.constexpr = J1 + J2
     i, j1, j2 = tl.arange(0, IP), tl.arange(0, J1), J1 + tl.arange(0, J2)
     for k in tl.range(part * share, tl.minimum(K, (part + 1) * share), num_stages=STAGES):
-        base, apart = _vote_base(k, b, B, P, I, JP)
+        base, apart = _vote_base(k, b, B, P, I, JP, WIDE)
         f1, f2 = _factor(f_ptr, b, k, j1, K, J, F), _factor(f_ptr, b, k, j2, K, J, F)
         m1, m2 = _factor(m_ptr, b, k, j1, K, J, M), _factor(m_ptr, b, k, j2, K, J, M)
         own = b * I * JP
@@ -304,7 +311,7 @@ def undecide_kernel(
 @triton.jit
 def sum_kernel(
     u_ptr, w_ptr, out_ptr, B, K, P, J, share,
-    I: tl.constexpr, IP: tl.constexpr, JP: tl.constexpr, JB: tl.constexpr, STAGES: tl.constexpr,
+    I: tl.constexpr, IP: tl.constexpr, JP: tl.constexpr, JB: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Σ_k w_kj · vote_kj over a share of capsules and a block of classes: out[n, b, i, j], in float32."""
     b, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -312,7 +319,7 @@ def sum_kernel(
     inside = (i < I) & (j < JP)[None, :]
     total = tl.zeros((IP, JB), tl.float32)
     for k in tl.range(part * share, tl.minimum(K, (part + 1) * share), num_stages=STAGES):
-        base, apart = _vote_base(k, b, B, P, I, JP)
+        base, apart = _vote_base(k, b, B, P, I, JP, WIDE)
         u = tl.load(u_ptr + base + i * apart + j[None, :], mask=inside, other=0.0).to(tl.float32)
         w = tl.load(w_ptr + (b * K + k) * J + j, mask=j < J, other=0.0).to(tl.float32)
         total += w[None, :] * u
@@ -322,7 +329,7 @@ def sum_kernel(
 @triton.jit
 def agreement_kernel(
     u_ptr, v_ptr, out_ptr, B, K, P, J, share,
-    I: tl.constexpr, IP: tl.constexpr, JP: tl.constexpr, JB: tl.constexpr, STAGES: tl.constexpr,
+    I: tl.constexpr, IP: tl.constexpr, JP: tl.constexpr, JB: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Σ_i vote_kji · v_ji: out[b, k, j], for a share of capsules and a block of classes."""
     b, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -330,7 +337,7 @@ def agreement_kernel(
     inside = (i < I) & (j < JP)[None, :]
     v = tl.load(v_ptr + (b * I + i) * JP + j[None, :], mask=inside, other=0.0).to(tl.float32)
     for k in tl.range(part * share, tl.minimum(K, (part + 1) * share), num_stages=STAGES):
-        base, apart = _vote_base(k, b, B, P, I, JP)
+        base, apart = _vote_base(k, b, B, P, I, JP, WIDE)
         u = tl.load(u_ptr + base + i * apart + j[None, :], mask=inside, other=0.0).to(tl.float32)
         tl.store(out_ptr + (b * K + k) * J + j, tl.sum(u * v, axis=0).to(out_ptr.dtype.element_ty), mask=j < J)
 
@@ -338,7 +345,7 @@ def agreement_kernel(
 @triton.jit
 def pairs_kernel(
     a_ptr, v_ptr, u_ptr, B, K, P, J,
-    N: tl.constexpr, I: tl.constexpr, JP: tl.constexpr, JB: tl.constexpr, RUN: tl.constexpr,
+    N: tl.constexpr, I: tl.constexpr, JP: tl.constexpr, JB: tl.constexpr, RUN: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """The votes' gradient Σ_n a[n, b, k, j] · v[n, b, i, j], in the place of the votes.
 
@@ -348,7 +355,7 @@ def pairs_kernel(
     k = tl.program_id(1) * RUN + tl.arange(0, RUN)
     j = tl.program_id(2) * JB + tl.arange(0, JB)
     known = (k < K)[:, None] & (j < J)[None, :]
-    base, apart = _vote_base(k, b, B, P, I, JP)
+    base, apart = _vote_base(k, b, B, P, I, JP, WIDE)
     place = u_ptr + base[:, None] + j[None, :]
     for i in range(I):
         du = tl.zeros((RUN, JB), tl.float32)

@@ -14,6 +14,7 @@ from contextcaps.capsules.fused.votes import Pair, RoutingFactors
 __all__ = ["FusedVotes"]
 
 _MOST_ROUTED = 1 << 15  # votes of a capsule; beyond, they do not fit into registers
+_MOST_COUNTED = (1 << 31) - 1  # votes of a group; beyond, offsets take 64 bits
 _BLOCK = 512  # classes at a time, where no softmax needs all of them
 _RUN = 8  # capsules at a time, where pairs are multiplied out
 
@@ -49,17 +50,24 @@ class FusedVotes(CompactVotes):
         return {"I": self.decision, "IP": max(2, next_power(self.decision))}
 
     @property
+    def _wide(self) -> bool:
+        """Whether a group has more votes than 32 bits can count."""
+        return self._attributes["IP"] * self.rows * self.columns > _MOST_COUNTED
+
+    @property
     def _routing_sizes(self) -> dict[str, int]:
         first, second = self.parts
         # A single warp needs no barriers; it has registers for 2560 votes.
         warps = max(1, min(16, next_power(-(-self._attributes["IP"] * self.columns // 2560))))
-        return {**self._attributes, "J1": first, "J2": second, "STAGES": 2, "num_warps": warps}
+        sizes = {**self._attributes, "J1": first, "J2": second, "WIDE": self._wide}
+        return {**sizes, "STAGES": 2, "num_warps": warps}
 
     def _in_blocks(self) -> tuple[tuple[int, int, int], dict[str, int]]:
         """Grid and sizes of a kernel that takes a block of classes."""
         block = min(_BLOCK, next_power(self.columns))
         warps = max(1, min(8, self._attributes["IP"] * block // 1024))
-        sizes = {**self._attributes, "JP": self.columns, "JB": block, "STAGES": 2, "num_warps": warps}
+        sizes = {**self._attributes, "JP": self.columns, "JB": block, "WIDE": self._wide}
+        sizes |= {"STAGES": 2, "num_warps": warps}
         return (self.batch, self._shares[0], -(-self.columns // block)), sizes
 
     def _empty(self, *first: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -108,8 +116,9 @@ class FusedVotes(CompactVotes):
         grid = (self.batch, -(-self.count // _RUN), -(-self.columns // block))
         routing_kernels.pairs_kernel[grid](
             weights, vectors, self.made(), *self._sizes, N=len(pairs), I=self.decision, JP=self.columns, JB=block,
-            RUN=_RUN, num_warps=4,
+            RUN=_RUN, WIDE=self._wide, num_warps=4,
         )  # fmt: skip
+        self.overwritten = True
 
     # Dynamic routing
 
@@ -127,7 +136,8 @@ class FusedVotes(CompactVotes):
         found = self._empty(parts, dtype=torch.float32)
         sums, wide = self._empty(iterations, dtype=torch.float32), self._empty(dtype=torch.float32)
         states = self._empty(iterations)
-        both = votes.new_empty(2, self.batch, self.classes, self.decision)
+        kind = votes.dtype if bias is None else torch.promote_types(votes.dtype, bias.dtype)
+        both = votes.new_empty(2, self.batch, self.classes, self.decision, dtype=kind)
         for turn in range(iterations):
             routing_kernels.pass_kernel[(self.batch, parts)](
                 votes, *_or(votes, factors), states[turn], found, *self._sizes, share,
@@ -187,6 +197,7 @@ class FusedVotes(CompactVotes):
             votes if weights is None else weights, *_or(votes, by_factors), *self._sizes,
             share, even, T=len(gradients), **self._routing_sizes, **_kinds(factors),
         )  # fmt: skip
+        self.overwritten = True
         return by_factors
 
     def _even(self, factors: RoutingFactors) -> float:

@@ -12,10 +12,12 @@ the capsules: each tile's gradient is put together from the pairs, and carried t
 and pairwise weights.
 """
 
+import itertools
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from contextcaps.capsules.guards import require_tensor
 
@@ -89,7 +91,9 @@ class ImplicitVotes:
         self.backend, self.shape, self.once = backend, shape, once
         self.factors: Tensor | None = None
         """[B, K, 1 or J]: what each vote is multiplied with."""
-        self._pairs: list[Pair] = []
+        self._pairs: dict[int, Pair] = {}  # by use, so that a second backward pass replaces what the first one noted
+        self._uses = itertools.count()
+        self._alone: list[bool] = []  # for each use, whether there may be no other
         self._pulled: list[Tensor] = []  # the inputs' gradients, where the only sum's backward pass gave them already
         self.dtype = inputs[0].dtype if dtype is None else dtype
         self._token: Tensor = _Made.apply(self, *inputs)
@@ -104,10 +108,19 @@ class ImplicitVotes:
         copy.__dict__ = {**self.__dict__, "factors": factors if self.factors is None else factors * self.factors}
         return copy
 
+    def _use(self, alone: bool) -> None:
+        """Refuse uses whose gradients the backend cannot tell apart."""
+        if not torch.is_grad_enabled():
+            return
+        if self._alone and (alone or self._alone[0]):
+            raise ValueError("votes: expected no other use of votes that are routed, or summed once; make them anew")
+        self._alone.append(alone)
+
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Σ_k weights_kj · vote_kj, [B, K, J] → [B, J, I]."""
         batch, count, classes, _ = self.shape
         require_tensor("weights", weights, "B K J", B=batch, K=count, J=classes)
+        self._use(alone=self.once)
         weights = weights if self.factors is None else weights * self.factors
         return _Sum.apply(self, self._token, weights)
 
@@ -115,6 +128,7 @@ class ImplicitVotes:
         """Σ_i vote_kji · vectors_ji, [B, J, I] → [B, K, J]."""
         batch, _, classes, attributes = self.shape
         require_tensor("vectors", vectors, "B J I", B=batch, J=classes, I=attributes)
+        self._use(alone=self.once)
         agreements = _Agreement.apply(self, self._token, vectors)  # [B, K, J]
         return agreements if self.factors is None else agreements * self.factors
 
@@ -127,7 +141,9 @@ class ImplicitVotes:
         self, iterations: int, couplings: Tensor | None, bias: Tensor | None, gain: Tensor | float
     ) -> tuple[Tensor, Tensor]:
         """Decisions and sums [B, J, I] by dynamic routing, with initial routing weights [B, K, 1 or J] or none."""
-        gain = torch.as_tensor(gain, dtype=torch.float32, device=self.device).detach()
+        self._use(alone=True)
+        wide = torch.promote_types(self.dtype, torch.float32)
+        gain = torch.as_tensor(gain, dtype=wide, device=self.device).detach()
         both = _Routed.apply(
             self, self._token, iterations, gain, bias, _without_one(self.factors), _without_one(couplings)
         )  # [2, B, J, I]
@@ -145,10 +161,12 @@ class _Routed(torch.autograd.Function):
         ctx: Any, votes: ImplicitVotes, token: Tensor, iterations: int, gain: Tensor, bias: Tensor | None, *given: Any
     ) -> Tensor:
         ctx.backend, ctx.token = votes.backend, token
-        both, ctx.record = ctx.backend.route(RoutingFactors(*given), iterations, gain, bias)
+        with torch.cuda.device_of(token):
+            both, ctx.record = ctx.backend.route(RoutingFactors(*given), iterations, gain, bias)
         return both
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         by_factors, by_bias = ctx.backend.route_back(ctx.record, gradients[0])
         return None, ctx.token.new_zeros(()), None, None, by_bias, *by_factors
@@ -160,12 +178,15 @@ class _Made(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, votes: ImplicitVotes, *inputs: Tensor) -> Tensor:
         ctx.backend, ctx.pairs, ctx.pulled = votes.backend, votes._pairs, votes._pulled
-        votes.backend.prepare()
+        with torch.cuda.device_of(inputs[0]):
+            votes.backend.prepare()
         return inputs[0].new_zeros(())
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *_: Tensor) -> tuple[Any, ...]:
-        pairs, ctx.pairs[:] = list(ctx.pairs), []
+        pairs = list(ctx.pairs.values())
+        ctx.pairs.clear()
         pulled, ctx.pulled[:] = list(ctx.pulled), []
         return None, *(pulled or ctx.backend.pull_back(pairs))
 
@@ -174,30 +195,39 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, votes: ImplicitVotes, token: Tensor, weights: Tensor) -> Tensor:
         ctx.backend, ctx.pairs, ctx.pulled, ctx.once = votes.backend, votes._pairs, votes._pulled, votes.once
+        ctx.use = next(votes._uses)
         ctx.save_for_backward(token, weights)
-        return votes.backend.sums(weights)
+        with torch.cuda.device_of(token):
+            return votes.backend.sums(weights)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         (gradient,) = gradients  # [B, J, I]
         token, weights = ctx.saved_tensors
+        if not ctx.needs_input_grad[1]:  # all that the votes are made of is frozen
+            return None, None, ctx.backend.agreements(gradient)
         if ctx.once:
             by_weights, *ctx.pulled[:] = ctx.backend.pull_back([(weights, gradient)], agree=gradient)
             return None, token.new_zeros(()), by_weights
-        ctx.pairs.append((weights, gradient))
+        ctx.pairs[ctx.use] = (weights, gradient)
         return None, token.new_zeros(()), ctx.backend.agreements(gradient) if ctx.needs_input_grad[2] else None
 
 
 class _Agreement(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, votes: ImplicitVotes, token: Tensor, vectors: Tensor) -> Tensor:
-        ctx.backend, ctx.pairs = votes.backend, votes._pairs
+        ctx.backend, ctx.pairs, ctx.use = votes.backend, votes._pairs, next(votes._uses)
         ctx.save_for_backward(token, vectors)
-        return votes.backend.agreements(vectors)
+        with torch.cuda.device_of(token):
+            return votes.backend.agreements(vectors)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         (gradient,) = gradients  # [B, K, J]
         token, vectors = ctx.saved_tensors
-        ctx.pairs.append((gradient, vectors))
+        if not ctx.needs_input_grad[1]:
+            return None, None, ctx.backend.sums(gradient)
+        ctx.pairs[ctx.use] = (gradient, vectors)
         return None, token.new_zeros(()), ctx.backend.sums(gradient) if ctx.needs_input_grad[2] else None

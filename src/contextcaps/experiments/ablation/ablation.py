@@ -14,6 +14,8 @@ from typing import Any
 
 from contextcaps.atomic import write_atomically
 from contextcaps.data.cache import entry_lock
+from contextcaps.data.problems import DataError
+from contextcaps.data.splits import open_part
 from contextcaps.experiments.ablation.choosing import choose, points, try_config, try_folder
 from contextcaps.experiments.ablation.document import report_document
 from contextcaps.experiments.ablation.figures import write_figures
@@ -24,7 +26,7 @@ from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.running import AtOnce, Failure, Job, Runner
 from contextcaps.experiments.ablation.watching import Watch
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.data import open_training_parts
+from contextcaps.training.data import Part, open_training_parts
 from contextcaps.training.runs import RunError, now
 
 __all__ = ["Ablation", "ablate", "write_ablation"]
@@ -113,8 +115,9 @@ def ablate(
     _claim(folder, plan)
     with _alone(folder):
         plan.write(folder, command=command or _call(plan), begun=_begun(folder))
-        open_parts = open_training_parts(plan.config(entries[0], plan.seeds[0], None))
-        for part in open_parts:
+        parts = open_training_parts(plan.config(entries[0], plan.seeds[0], None))
+        _require_test_apart(plan, parts)
+        for part in parts:
             part.prepare(plan.base, progress)  # once, rather than by the first of several at once
         failures = _run(plan, folder, at_once, resamples, progress)
         try:
@@ -193,7 +196,7 @@ def _claim(folder: Path, plan: Plan) -> None:
         raise RunError(f"{folder}: expected a folder for the ablation, got a file; choose another with --out")
     if plan_file(folder).exists():
         found = plan.differences(Plan.read(folder)[0])
-        if found:
+        if found and _has_begun(folder):
             raise RunError(
                 f"{folder}: holds an ablation with other settings ({'; '.join(found)}); choose another folder with "
                 "--out, or ask for the same. More models and seeds can be added"
@@ -202,6 +205,20 @@ def _claim(folder: Path, plan: Plan) -> None:
     if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise RunError(f"{folder}: expected an empty or a new folder for the ablation; choose another with --out")
     folder.mkdir(parents=True, exist_ok=True)
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether any training has: a plan that failed before, for want of data or by a wrong setting, binds nobody."""
+    return any(folder.glob("runs/*/*/run.json")) or any(folder.glob("tries/*/*/run.json"))
+
+
+def _require_test_apart(plan: Plan, parts: Sequence[Part]) -> None:
+    """What is tested on is there, and no image set that weights are trained or chosen on; said before any training."""
+    if plan.test_data is None or plan.test_data == plan.base.data:
+        return
+    tested = open_part(plan.test_data, ("test", "val"), on_bad=plan.base.on_bad)  # as `evaluate` opens it
+    if tested.fingerprint() in [part.source.fingerprint() for part in parts]:
+        raise DataError(f"{plan.test_data}: expected other images to test on than those to train or validate on")
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from contextcaps.models import ModelConfig, list_models, model_config
 from contextcaps.training.config import TrainConfig, spell_options
 from contextcaps.training.losses import LOSSES
 from contextcaps.training.runs import RunError
+from contextcaps.training.trainer import network_config
 
 __all__ = ["Entry", "Plan", "check_run", "parse_models", "plan_file"]
 
@@ -86,14 +87,17 @@ class Plan:
             raise ValueError("devices, nodes: expected 1 each: an ablation runs several trainings, each in one process")
         if self.base.val_data is not None and self.test_data is None:
             raise ValueError("val_data: what is validated on is no test; name a source for that, too: --test-data")
+        if self.base.val_data is not None and self.test_data == self.base.data:
+            raise ValueError(
+                f"test_data: expected another source than the training's beside --val-data, got {self.test_data}; to "
+                "test on a part of it, name that: ?split=…"
+            )
         for entry in self.entries:  # what is wrong with one is said before any is trained
             self._check(entry)
 
     def _check(self, entry: Entry) -> None:
         try:
-            config = self.config(entry, self.seeds[0], None)
-            size, settings = config.image_size, {"reconstruction": config.reconstruction > 0, **config.options}
-            model_config(entry.preset, 2, size, config.backbone, **settings)
+            network_config(self.config(entry, self.seeds[0], None), ("one", "other"))
         except ValueError as error:
             raise ValueError(f"models: {entry.label}: {error}") from None
 

@@ -39,15 +39,14 @@ def grids(report: Report) -> list[Grid]:
 
 def _main(report: Report) -> Grid:
     base = report.plan.baseline
-    many = any(len(model.runs) > 1 for model in report.models)
+    counts = {len(model.runs) for model in report.models}
     prior = report.models[0].runs[0].prior["mAP"]
     rows: list[tuple[str, ...]] = [("constant prior", "–", percent_text(prior), "–", "–", "–", "–", "–")]
     rows += [_main_row(model) for model in report.models]
-    spread = (
-        "Intervals of the mean are over seeds (Student's t); "
-        if many
-        else "With a single seed, intervals are those over test images; "
-    )
+    single = "With a single seed, intervals are those over test images; "
+    spread = single if counts == {1} else "Intervals of the mean are over seeds (Student's t); "
+    if 1 in counts and len(counts) > 1:
+        spread += f"{single[0].lower()}{single[1:]}"
     note = (
         f"Macro mAP on {report.images:,} test images, in percent. {spread}differences are paired: the same seed, or "
         f"the same resampled test images ({report.resamples} resamples, all seeds in each). The verdict goes by the "

@@ -33,7 +33,7 @@ def findings(report: Report) -> list[str]:
     pairs = max((model.pairs for model in report.models), default=0)
     if pairs == 1:
         found.append("One training of each: the intervals tell what other test images would change, not another seed.")
-    elif pairs < 4:
+    elif 1 < pairs < 4:
         found.append(f"{pairs} seeds are few: an interval over so few is wide, and rests on the spread being ordinary.")
     if report.missing:
         found.append(f"Not finished, and not in any figure: {'; '.join(report.missing)}.")

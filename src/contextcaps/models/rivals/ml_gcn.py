@@ -57,12 +57,13 @@ class MLGCNHead(RivalHead):
         ]
 
 
-def label_graph(targets: Tensor, threshold: float = 0.4, neighbours: float = 0.25) -> Tensor:
+def label_graph(targets: Tensor, threshold: float = 0.4, neighbours: float = 0.2) -> Tensor:
     """The label graph Â of training labels, [J, J] float32 (the paper's Equations 6 to 8 and Kipf's normalisation).
 
     With M_ij images that show both i and j and N_i that show i: A_ij = 1 where M_ij / N_i ≥ τ (j ≠ i), so that rare and
     noisy pairs are left out; A'_ij = p · A_ij / Σ_j A_ij and A'_ii = 1 − p, so that a label is not drowned by its
-    neighbours; Â = D^(−½) A' D^(−½), D_ii = Σ_j A'_ij. (Its authors' code adds the identity in place of (1 − p).)
+    neighbours; Â = D^(−½) A' D^(−½), D_ii = Σ_j A'_ij. (Its authors' code has 1 and 0.25 in
+    place of 1 − p and p = 0.2, the same proportion.)
 
     Args:
         targets: [n, J], multi-hot.

@@ -20,7 +20,8 @@ class Query2LabelHead(RivalHead):
     """Learnt label embeddings → two layers of self-attention, cross-attention and feed-forward → a logit for each.
 
     logit_j = w_j · q_j + b_j, a readout of its own for each class. As in the paper, the cells' positions are added to
-    the keys, not to the values. There is no encoder before the decoder, and the width is the configuration's.
+    the keys, not to the values. The label embeddings are the queries themselves (its code adds them to the queries in
+    every layer, from zeros). There is no encoder before the decoder, and the width is the configuration's.
     """
 
     def __init__(self, config: ModelConfig, in_channels: int, grid: tuple[int, int]) -> None:

@@ -14,7 +14,15 @@ from contextcaps.training.metrics.ranking import average_precision
 from contextcaps.training.predictions import Predictions
 from contextcaps.training.report.evaluation import Estimate, plain
 
-__all__ = ["KnownEvaluation", "KnownShare", "counted_average_precision", "give", "measure_known", "parse_shares"]
+__all__ = [
+    "KnownEvaluation",
+    "KnownShare",
+    "counted_average_precision",
+    "give",
+    "measure_known",
+    "parse_shares",
+    "require_share",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +90,13 @@ def parse_shares(text: str) -> tuple[float, ...]:
     return tuple(sorted(found))
 
 
+def require_share(share: float, classes: int) -> None:
+    """A share of so many classes is at least one of them, and leaves one to be found."""
+    given = round(share * classes)
+    if not 0 < given < classes:
+        raise ValueError(f"known: a share of {share} of {classes} classes is {given} of them; choose another share")
+
+
 def give(predictions: Predictions, share: float, seed: int, order: Sequence[int] | None = None) -> Tensor:
     """A share of the true labels of each image, [n, J]; NaN elsewhere.
 
@@ -93,11 +108,8 @@ def give(predictions: Predictions, share: float, seed: int, order: Sequence[int]
             with another order are told the same. By default the same order.
     """
     classes = len(predictions.classes)
+    require_share(share, classes)
     given = draw_given(predictions.indices, classes, share, seed)  # [n, J]
-    if bool(given.all()) or not bool(given.any(dim=1).all()):
-        raise ValueError(
-            f"known: a share of {share} of {classes} classes is {round(share * classes)} of them; choose another share"
-        )
     return known_labels(predictions.targets, given if order is None else given[:, list(order)])
 
 
