@@ -27,14 +27,22 @@ def run_command(*words: str | Path, torchrun: bool = False) -> str:
     """Run the command in processes of its own; what it printed."""
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     start = [*start, "-m", "contextcaps.cli"] if torchrun else COMMAND
+    return run_program([*start, *map(str, words)])
+
+
+def run_program(words: list[str]) -> str:
+    """Run a program of several processes; what it printed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    done = subprocess.run(
-        [*start, *map(str, words)],
-        capture_output=True,
-        text=True,
-        env={**environment, "OMP_NUM_THREADS": "1"},
-        timeout=600,
-    )
+    for _ in range(2):
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            env={**environment, "OMP_NUM_THREADS": "1"},
+            timeout=600,
+        )
+        if "connectFullMesh failed" not in done.stderr:  # once in hundreds of starts a busy machine refuses
+            break
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -73,6 +81,27 @@ def test_evaluation_by_two_processes_equals_that_by_one(tmp_path, run, cache) ->
     )
     assert expected.keys() == actual.keys()
     assert max(abs(expected[name] - actual[name]) for name in expected if not math.isnan(expected[name])) <= 1e-6
+
+
+def test_the_group_of_processes_is_left_before_python_ends(tmp_path) -> None:
+    """Gloo's threads may otherwise abort a process that has done all its work."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import atexit, pathlib, sys\n"
+        "import torch\n"
+        "told = []\n"
+        "def tell():\n"
+        "    told.append(torch.distributed.is_initialized())\n"
+        "    pathlib.Path(sys.argv[0]).with_name(f'rank-{fabric.global_rank}').write_text(str(told))\n"
+        "atexit.register(tell)  # called last\n"
+        "from contextcaps.training.config import TrainConfig\n"
+        "from contextcaps.training.processes import make_fabric\n"
+        "fabric = make_fabric(TrainConfig(devices=2, accelerator='cpu', precision='fp32'))\n"
+        "told.append(fabric.broadcast(torch.distributed.is_initialized()))\n"
+        "fabric.barrier()\n"
+    )
+    run_program([sys.executable, str(program)])
+    assert [(tmp_path / f"rank-{rank}").read_text() for rank in (0, 1)] == ["[True, False]"] * 2
 
 
 @pytest.mark.parametrize(("count", "batch_size", "world_size"), [(10, 3, 4), (5, 8, 2), (7, 1, 3), (2, 4, 3)])

@@ -132,25 +132,22 @@ class CapsuleHead(nn.Module):
     def forward(self, features: Tensor, return_intermediates: bool = False) -> ModelOutput:
         capsules = self.primary(features)  # [B, K, A]
         grid = self.primary.grid_of(features) if self.takes_any_size else self.grid
-        if not return_intermediates and self.backend_for(capsules) != "plain":
-            decisions = self.decide(capsules, grid)
+        if not return_intermediates:
+            decisions = self.decide(capsules, grid)  # [B, J, I]
             return ModelOutput(lengths(decisions), decisions)
         votes = self.votes(capsules)  # [B, K, J, I]
         corrected = votes if self.crf is None else self.crf(votes)  # [B, K, J, I]
         steps = self._aggregate(capsules, corrected, grid)
-        intermediates = None
-        if return_intermediates:
-            after_crf = None if self.crf is None else corrected
-            intermediates = Intermediates(
-                capsules,
-                steps.initial,
-                votes,
-                after_crf,
-                steps.couplings,
-                steps.routing_logits,
-                steps.correlation_weights,
-                steps.sums,
-            )
+        intermediates = Intermediates(
+            capsules,
+            steps.initial,
+            votes,
+            None if self.crf is None else corrected,
+            steps.couplings,
+            steps.routing_logits,
+            steps.correlation_weights,
+            steps.sums,
+        )
         return ModelOutput(lengths(steps.decisions), steps.decisions, intermediates)
 
     def backend_for(self, capsules: Tensor) -> Backend:

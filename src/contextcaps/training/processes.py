@@ -1,5 +1,6 @@
 """Processes and devices: one process, or several on one or more machines, by Lightning's Fabric."""
 
+import atexit
 import dataclasses
 import os
 from typing import Any
@@ -50,7 +51,19 @@ def make_fabric(config: TrainConfig) -> Fabric:
         precision=_PLUGINS[settled_precision(config)],  # type: ignore[arg-type]
     )
     fabric.launch()
+    if torch.distributed.is_initialized():
+        atexit.register(_leave_processes)
     return fabric
+
+
+def _leave_processes() -> None:
+    """Leave the process group while the interpreter still stands.
+
+    A thread of Gloo may still hold a finished message when Python begins to end; dropping it then aborts the process.
+    Fabric itself leaves only NCCL's groups.
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def settled_precision(config: TrainConfig) -> Precision:

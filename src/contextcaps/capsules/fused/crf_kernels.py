@@ -47,6 +47,16 @@ def _load_weight(base, j, J, A: tl.constexpr, AP: tl.constexpr, JP: tl.constexpr
 
 
 @triton.jit
+def _load_pairwise(p_ptr, j1, j2, JP: tl.constexpr):
+    """The pairwise matrix in four parts: from the first or second classes to the first or second."""
+    p11 = tl.load(p_ptr + j1[:, None] * JP + j1[None, :])
+    p12 = tl.load(p_ptr + j1[:, None] * JP + j2[None, :])
+    p21 = tl.load(p_ptr + j2[:, None] * JP + j1[None, :])
+    p22 = tl.load(p_ptr + j2[:, None] * JP + j2[None, :])
+    return p11, p12, p21, p22
+
+
+@triton.jit
 def _exponentials(l1, l2):
     """exp(l - max l) in two parts, and one over their sum."""
     m = tl.maximum(tl.max(l1, axis=1), tl.max(l2, axis=1)) * LOG2E
@@ -78,10 +88,7 @@ def forward_kernel(
     j1, j2 = tl.arange(0, J1), J1 + tl.arange(0, J2)
     x = _load_capsules(x_ptr, group, rows, inside, R, A, AP)
     if ITERATIONS > 0:
-        p11 = tl.load(p_ptr + j1[:, None] * JP + j1[None, :])
-        p12 = tl.load(p_ptr + j1[:, None] * JP + j2[None, :])
-        p21 = tl.load(p_ptr + j2[:, None] * JP + j1[None, :])
-        p22 = tl.load(p_ptr + j2[:, None] * JP + j2[None, :])
+        p11, p12, p21, p22 = _load_pairwise(p_ptr, j1, j2, JP)
     for i in range(I):
         base = w_ptr + (group * I + i) * A * JP
         w1 = _load_weight(base, j1, J, A, AP, JP)
@@ -135,10 +142,7 @@ def between_kernel(
     j1, j2 = tl.arange(0, J1), J1 + tl.arange(0, J2)
     rows = start + tile * TILE + tl.arange(0, TILE)
     inside = (rows < stop)[:, None]
-    p11 = tl.load(p_ptr + j1[:, None] * JP + j1[None, :])
-    p12 = tl.load(p_ptr + j1[:, None] * JP + j2[None, :])
-    p21 = tl.load(p_ptr + j2[:, None] * JP + j1[None, :])
-    p22 = tl.load(p_ptr + j2[:, None] * JP + j2[None, :])
+    p11, p12, p21, p22 = _load_pairwise(p_ptr, j1, j2, JP)
     base = w_ptr + (group * I + i) * A * JP
     w1 = _load_weight(base, j1, J, A, AP, JP)
     w2 = _load_weight(base, j2, J, A, AP, JP)
@@ -184,10 +188,7 @@ def backward_kernel(
     a = tl.arange(0, AP)
     j1, j2 = tl.arange(0, J1), J1 + tl.arange(0, J2)
     if ITERATIONS > 0:
-        p11 = tl.load(p_ptr + j1[:, None] * JP + j1[None, :])
-        p12 = tl.load(p_ptr + j1[:, None] * JP + j2[None, :])
-        p21 = tl.load(p_ptr + j2[:, None] * JP + j1[None, :])
-        p22 = tl.load(p_ptr + j2[:, None] * JP + j2[None, :])
+        p11, p12, p21, p22 = _load_pairwise(p_ptr, j1, j2, JP)
     base = w_ptr + (group * I + i) * A * JP
     w1 = _load_weight(base, j1, J, A, AP, JP)
     w2 = _load_weight(base, j2, J, A, AP, JP)

@@ -118,15 +118,9 @@ class LeanVotes:
     def sums(self, weights: Tensor) -> Tensor:
         batch, _, classes, attributes = self.shape
         by_capsule = weights.detach().transpose(0, 1).to(self.capsules.dtype)  # [K, B, J]
-        wide = torch.promote_types(self.capsules.dtype, torch.float32)
-        total = self.capsules.new_zeros(batch, classes, attributes, dtype=wide)  # [B, J, I]
+        total = self.capsules.new_zeros(batch, classes, attributes, dtype=self._wide)  # [B, J, I]
         for tile in self._tiles():
-            votes, factors = self._votes(tile), by_capsule[tile]  # [k, B, J, I], [k, B, J]
-            if self.on_cpu:  # one capsule after the other stays in the cache
-                for each, factor in zip(votes, factors, strict=True):
-                    total.addcmul_(each.to(wide), factor.unsqueeze(-1).to(wide))
-            else:
-                total += torch.einsum("kbj,kbji->bji", factors, votes)
+            self._add_sum(total, self._votes(tile), by_capsule[tile].to(self._wide))
         return total.to(self.capsules.dtype)
 
     def agreements(self, vectors: Tensor) -> Tensor:
@@ -203,7 +197,7 @@ class LeanVotes:
             raw = torch.zeros_like(state)
             for tile in self._tiles():
                 votes = self._votes(tile)  # [k, B, J, I]
-                couplings, _ = self._couplings(votes, tile, factors, state, turn)
+                couplings = self._couplings(votes, tile, factors, state, turn)
                 self._add_sum(raw, votes, couplings * self._factor(factors.votes, tile))
             sums.append(gain * raw if bias is None else gain * raw + bias.detach())
             decisions = squash(sums[-1])  # [B, J, I]
@@ -258,16 +252,14 @@ class LeanVotes:
         """[k, B, J], of votes [k, B, J, I] with vectors [B, J, I]."""
         return torch.sum(votes * vectors.to(votes.dtype), dim=3).to(self._wide)
 
-    def _couplings(
-        self, votes: Tensor, tile: slice, factors: RoutingFactors, state: Tensor, turn: int
-    ) -> tuple[Tensor, Tensor | None]:
-        """Couplings, times the initial weights, and the agreement that they came from, [k, B, J]."""
+    def _couplings(self, votes: Tensor, tile: slice, factors: RoutingFactors, state: Tensor, turn: int) -> Tensor:
+        """Couplings, times the initial weights, [k, B, J]."""
         initial = self._factor(factors.couplings, tile)
         if turn == 0:
             even = 1 / self.shape[2] if factors.couplings is None else 1.0
-            return torch.full(votes.shape[:3], even, dtype=self._wide, device=votes.device) * initial, None
+            return torch.full(votes.shape[:3], even, dtype=self._wide, device=votes.device) * initial
         agreement = self._agreement(votes, state)  # [k, B, J]
-        return torch.softmax(self._factor(factors.votes, tile) * agreement, dim=2) * initial, agreement
+        return torch.softmax(self._factor(factors.votes, tile) * agreement, dim=2) * initial
 
     def _back(
         self, votes: Tensor, tile: slice, factors: RoutingFactors, state: Tensor, gradient: Tensor, turn: int
@@ -276,7 +268,7 @@ class LeanVotes:
         of_votes, initial = self._factor(factors.votes, tile), self._factor(factors.couplings, tile)
         reached = self._agreement(votes, gradient)  # [k, B, J], of the weight in the sum
         if turn == 0:
-            weighed, _ = self._couplings(votes, tile, factors, state, turn)
+            weighed = self._couplings(votes, tile, factors, state, turn)
             plain = weighed if factors.couplings is None else torch.ones_like(weighed)
             by_factors = (reached * weighed, reached * plain * of_votes)
             return weighed * of_votes, torch.zeros_like(weighed), by_factors

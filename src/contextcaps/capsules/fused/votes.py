@@ -1,4 +1,4 @@
-"""Votes that are never all in memory: what is summed and compared is computed tile by tile, forward and backward.
+"""Votes that nobody looks at as a tensor: what is summed and compared is computed tile by tile, forward and backward.
 
 Everything that a head does with its votes [B, K, J, I], after the CRF, is one of two things:
 
