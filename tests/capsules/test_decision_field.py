@@ -135,12 +135,14 @@ FORMS = {
     "low rank, symmetric": {"rank": 2, "symmetric": True},
     "scenes": {"scenes": 3, "features": 7},
     "scenes, symmetric": {"scenes": 3, "features": 7, "symmetric": True},
+    "the scene speaks": {"scene_unary": True, "features": 7},
+    "the scene speaks, scenes": {"scene_unary": True, "scenes": 3, "features": 7},
 }
 FEATURES = torch.randn(3, 7, generator=torch.Generator().manual_seed(0))
 
 
 def pooled(form: dict) -> Tensor | None:
-    return FEATURES if "scenes" in form else None
+    return FEATURES if "features" in form else None
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -156,6 +158,7 @@ def test_module_starts_as_the_identity_and_every_weight_has_a_gradient(form: dic
     moved = [module.weight if "rank" not in form else module.right, module.raw_sharpness, module.bias]
     assert all(parameter.grad.any() for parameter in moved)
     assert module.scene_right is None or module.scene_right.grad.any()
+    assert module.evidence is None or module.evidence.grad.any()
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -170,7 +173,10 @@ def test_module_is_the_function(form: dict) -> None:
     matrix = 10 * (module.left @ module.right.T if "rank" in form else module.weight)
     matrix = matrix.expand(3, -1, -1)  # [B, J, J]
     features = None if pooled(form) is None else pooled(form).double()
-    if features is not None:
+    if "scene_unary" in form:
+        said = [[sum(w * f for w, f in zip(row, each, strict=True)) for row in module.evidence] for each in features]
+        unary = unary + torch.tensor(said)
+    if "scenes" in form:
         gates = torch.softmax(features @ module.gates.weight.T + module.gates.bias, dim=1)
         matrix = matrix + 10 * torch.einsum("bm,mhr,mjr->bhj", gates, module.scene_left, module.scene_right)
     if "symmetric" in form:
@@ -217,7 +223,7 @@ def test_started_at_potentials_it_changes_nothing_until_told() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_module_in_half_precision(dtype: torch.dtype) -> None:
-    module = DecisionField(5, scenes=2, features=7).to(dtype)
+    module = DecisionField(5, scenes=2, features=7, scene_unary=True).to(dtype)
     found = module(draw("B J", SIZES, 1, dtype), draw_known(SIZES, 2).to(dtype), FEATURES.to(dtype))
     assert found.scores.dtype == dtype
     assert found.scores.isfinite().all()
@@ -276,4 +282,8 @@ def test_wrong_input_is_refused() -> None:
     assert_refused(lambda: decision_field(unary * NOTHING, pairwise, prior), "unary", "NaN")
     assert_refused(lambda: DecisionField(3, 0), "iterations", "at least 1")
     assert_refused(lambda: DecisionField(3, scenes=2), "features")
-    assert_refused(lambda: DecisionField(3, scenes=2, features=4)(unary), "features", "C=4")
+    assert_refused(lambda: DecisionField(3, scene_unary=True), "features")
+    for form in ({"scenes": 2}, {"scene_unary": True}):
+        assert_refused(lambda form=form: DecisionField(3, features=4, **form)(unary), "features")
+        wrong = (unary, None, torch.ones(len(unary), 5))
+        assert_refused(lambda form=form, wrong=wrong: DecisionField(3, features=4, **form)(*wrong), "features", "C=4")

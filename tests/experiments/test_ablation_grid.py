@@ -29,7 +29,7 @@ def test_models_with_settings() -> None:
     assert narrow.training == {"lr": 0.01}
     assert narrow.settings == "types=4, lr=0.01"
     assert (named.label, named.preset, named.settings) == ("plain", "contextcaps", "")
-    assert rival.training == {"loss": "bce"}
+    assert rival.training == {}
     assert parse_models("gap:loss=asl")[0].training == {"loss": "asl"}
     assert parse_models(["capsnet", "capsnet-rw,contextcaps"]) == parse_models("capsnet,capsnet-rw,contextcaps")
 
@@ -118,9 +118,10 @@ def test_a_run_with_other_settings_is_refused() -> None:
 
 
 def test_the_same_tries_for_all() -> None:
-    plan = plan_of("capsnet,contextcaps,other=capsnet:loss=asl,lr=0.01", tries=9)
-    plain, context, other = (points(plan, entry) for entry in plan.entries)
+    plan = plan_of("capsnet,capsnet-rw,other=capsnet:loss=asl,lr=0.01,contextcaps", tries=9)
+    plain, context, other, sigmoids = (points(plan, entry) for entry in plan.entries)
     assert plain == context
+    assert sigmoids[0] == {"lr": 1e-3, "loss": "bce"}
     assert plain[0] == {"lr": 1e-3, "loss": "margin"}
     assert other[0] == {"lr": 1e-2, "loss": "asl"}
     for tried in (plain, other):

@@ -71,7 +71,8 @@ def test_everything_is_written(whole) -> None:
 
 def test_both_networks_get_the_same(whole) -> None:
     one, other = (Run.open(whole.folder / model).config for model in MODELS)
-    assert dataclasses.replace(one, model=other.model, out=other.out) == other
+    assert dataclasses.replace(one, model=other.model, out=other.out, loss=other.loss) == other
+    assert (one.loss, other.loss) == ("margin", "bce")  # on lengths, and on a field's sigmoids
 
 
 def test_the_table_is_that_of_the_evaluations(whole) -> None:

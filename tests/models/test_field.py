@@ -16,6 +16,7 @@ FORMS = [
     {"field_rank": 2},
     {"field_scenes": 3},
     {"field_groups": 3},
+    {"field_unary": "scene"},
     {"field_symmetric": True, "field_iterations": 1},
 ]
 
@@ -85,7 +86,7 @@ def test_saved_and_loaded_it_says_the_same(form, tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["contextcaps", "ml-decoder"])
 def test_steps_count_its_weights(name) -> None:
-    network = made(name, field="decisions", field_scenes=2)
+    network = made(name, field="decisions", field_scenes=2, field_unary="scene")
     steps = network.steps()
     assert sum(step.weights for step in steps) == sum(parameter.numel() for parameter in network.parameters())
     (step,) = (step for step in steps if step.name.startswith("field"))
@@ -94,7 +95,7 @@ def test_steps_count_its_weights(name) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_stays_finite(dtype) -> None:
-    network = stirred(made(field="decisions", field_scenes=2))
+    network = stirred(made(field="decisions", field_scenes=2, field_unary="scene"))
     with torch.autocast("cpu", dtype):
         scores = network(IMAGES, known=KNOWN).scores
     scores.float().sum().backward()
@@ -120,6 +121,7 @@ def test_exports_as_one_graph() -> None:
         ({"field_rank": 0}, "field_rank: expected a whole number of at least 1"),
         ({"field_scenes": -1}, "field_scenes: expected a whole number of at least 0"),
         ({"field_groups": -1}, "field_groups: expected a whole number of at least 0"),
+        ({"field_unary": "votes"}, "field_unary: expected one of 'head', 'scene'"),
         ({"field_start": "ones"}, "field_start: expected one of 'labels', 'zero'"),
     ],
     ids=str,

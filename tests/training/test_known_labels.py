@@ -134,7 +134,7 @@ def test_a_run_fills_the_prior_and_is_resumed_to_the_same_bits(field_run, tmp_pa
 
 def test_training_with_known_labels_needs_a_field(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"known: .*--set field=decisions"):
-        train(small_config(tmp_path / "run", tmp_path, known=0.5), progress=False)
+        train(small_config(tmp_path / "run", tmp_path, model="capsnet", known=0.5), progress=False)
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="known: expected a number from 0 to below 1"):
         small_config(tmp_path, tmp_path, known=1.0)

@@ -12,7 +12,15 @@ from operands import Sizes, assert_equals_reference, by_reference, draw_probabil
 from torch import Tensor
 
 import reference
-from contextcaps.training.losses import LOSSES, asymmetric_loss, length_cross_entropy, margin_loss, spread_loss
+from contextcaps.models import model_config
+from contextcaps.training.losses import (
+    LOSSES,
+    asymmetric_loss,
+    length_cross_entropy,
+    margin_loss,
+    settled_loss,
+    spread_loss,
+)
 
 Loss = Callable[..., Tensor]
 
@@ -317,3 +325,10 @@ def test_half_precision_class_weights_and_scores_are_computed_in_float32(loss: L
 def test_wrong_class_weights_are_refused(loss: Loss, weights: object, actual: str) -> None:
     scores, targets = fixed_scores_and_targets()
     assert_refused(lambda: loss(scores, targets, class_weights=weights), "class_weights", actual)
+
+
+def test_auto_is_margin_for_lengths_and_cross_entropy_for_sigmoids() -> None:
+    assert settled_loss("auto", model_config("capsnet", 3)) == "margin"
+    assert settled_loss("auto", model_config("capsnet", 3, field="decisions")) == "bce"
+    assert settled_loss("auto", model_config("gap", 3)) == "bce"
+    assert settled_loss("asl", model_config("capsnet", 3)) == "asl"

@@ -51,7 +51,7 @@ def test_every_field_has_a_docstring_that_becomes_its_help(capsys) -> None:
         ({"epoch": 3}, "epoch: no such field of a training run's configuration; did you mean 'epochs'"),
         ({"lr": 0}, "lr: expected a number above 0"),
         ({"ema": 1.0}, "ema: expected a number from 0 to below 1"),
-        ({"loss": "mse"}, "loss: expected one of 'margin', 'bce', 'asl', 'spread'"),
+        ({"loss": "mse"}, "loss: expected one of 'auto', 'margin', 'bce', 'asl', 'spread'"),
         ({"lr": 1001}, "lr: expected a number above 0 and at most 1000, got 1001"),
         ({"augment": {"flop": 1}}, r"^augment\.flop: no such field of the augmentation's .* did you mean 'flip'"),
         ({"augment": {"flip": 2}}, r"^augment\.flip: expected a number from 0 to 1"),

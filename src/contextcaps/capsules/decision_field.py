@@ -214,9 +214,10 @@ class DecisionField(nn.Module):
     """`decision_field` with its weights: logits [B, J] of a head → chances that know of each other.
 
     unary_j = t_j · logit_j + b_j with a learned sharpness t_j > 0 (an inverse temperature) and bias b_j for each class:
-    what is a score of 0.7 to one loss is certainty to another. All potentials start at zero, t at 1 and b at 0, so that
-    the module starts as the identity (with a low rank one factor starts at zero, as in LoRA); or at what the training
-    labels say, `start_at`. A learned `trust` weighs what classes say that are believed rather than known.
+    what is a score of 0.7 to one loss is certainty to another. With `scene_unary`, w_j · features is added: what the
+    scene as a whole says of the class, whatever its parts look like. All potentials start at zero, t at 1 and b at 0,
+    so that the module starts as the identity (with a low rank one factor starts at zero, as in LoRA); or at what the
+    training labels say, `start_at`. A learned `trust` weighs what classes say that are believed rather than known.
 
     The pairwise matrix need not be symmetric, as in the CRF over the votes. In one energy it would be; but a few
     iterations from a trained unary are no exact inference, and what a class has to learn from another depends on which
@@ -232,10 +233,11 @@ class DecisionField(nn.Module):
         rank: r, for a low-rank pairwise matrix of two [J, r] factors; None for the full [J, J].
         symmetric: let the pairwise matrix (and those of the scenes) be symmetric.
         scenes: M, how many further matrices each image mixes for itself; 0 for none.
-        features: C, of the features [B, C] that choose the mixture; needed with scenes.
+        features: C, of the features [B, C] that describe the scene; needed with scenes and `scene_unary`.
         scene_rank: of each scene's matrix.
         scale: of the potentials.
         groups: hidden units for potentials of higher order; 0 for none. They start silent.
+        scene_unary: let the scene speak for each class, besides the head.
     """
 
     def __init__(
@@ -249,6 +251,7 @@ class DecisionField(nn.Module):
         scene_rank: int = 8,
         scale: float = 10.0,
         groups: int = 0,
+        scene_unary: bool = False,
     ) -> None:
         super().__init__()
         self.classes = require_count("classes", classes)
@@ -257,7 +260,8 @@ class DecisionField(nn.Module):
         self.scenes = require_count("scenes", scenes, least=0)
         self.raw_sharpness = nn.Parameter(torch.full((classes,), math.log(math.e - 1)))  # [J], softplus of it is 1
         self.bias = nn.Parameter(torch.zeros(classes))  # [J]
-        self.trust = nn.Parameter(torch.ones(()))  # in classes that are believed rather than known
+        # In classes that are believed rather than known. One number; FSDP shares no scalars.
+        self.trust = nn.Parameter(torch.ones(1))  # [1]
         self.prior: Tensor
         # Before anything is known of the classes, one half; the potentials are zero then, and it has no effect.
         self.register_buffer("prior", torch.full((classes,), 0.5))  # [J]
@@ -278,16 +282,24 @@ class DecisionField(nn.Module):
             self.inward = nn.Parameter(torch.empty(2 * classes, groups).normal_(std=spread))  # [2J, h]
             self.inward_bias = nn.Parameter(torch.zeros(groups))  # [h]
             self.outward = nn.Parameter(torch.zeros(groups, classes))  # [h, J]
+        if (scenes or scene_unary) and features is None:
+            raise ValueError("features: expected how many features describe the scene, got None")
+        self.evidence: nn.Parameter | None = None
+        if scene_unary:
+            self.evidence = nn.Parameter(torch.zeros(classes, features or 0))  # [J, C]
         self.gates: nn.Linear | None = None
         self.scene_left: nn.Parameter | None = None
         self.scene_right: nn.Parameter | None = None
         if scenes:
-            if features is None:
-                raise ValueError("features: expected how many features choose the scenes, got None")
             shape = (scenes, classes, require_count("scene_rank", scene_rank))
-            self.gates = nn.Linear(features, scenes)
+            self.gates = nn.Linear(features or 0, scenes)
             self.scene_left = nn.Parameter(torch.empty(shape).normal_(std=spread))  # [M, J, r]
             self.scene_right = nn.Parameter(torch.zeros(shape))  # [M, J, r]
+
+    @property
+    def looks_at_scene(self) -> bool:
+        """Whether it wants the scene's features."""
+        return self.gates is not None or self.evidence is not None
 
     @property
     def sharpness(self) -> Tensor:
@@ -334,9 +346,14 @@ class DecisionField(nn.Module):
         self.prior.copy_(frequencies)
 
     def forward(self, logits: Tensor, known: Tensor | None = None, features: Tensor | None = None) -> FieldResult:
-        """Scores and logits [B, J] from a head's logits and what is known [B, J], and for scenes features [B, C]."""
+        """Scores and logits [B, J] from a head's logits and what is known [B, J], and of the scene features [B, C]."""
         require_tensor("logits", logits, "B J", J=self.classes)
+        if self.looks_at_scene and features is None:
+            raise ValueError("features: expected [B, C], which describe the scene, got None")
         unary = self.sharpness * widen(logits) + widen(self.bias)  # [B, J]
+        if self.evidence is not None and features is not None:
+            require_tensor("features", features, "B C", B=unary.shape[0], C=self.evidence.shape[1])
+            unary = unary + widen(nn.functional.linear(features.to(self.evidence.dtype), self.evidence))  # [B, J]
         pairwise = self.pairwise
         pairwise = (pairwise[0].to(unary), pairwise[1].to(unary)) if isinstance(pairwise, tuple) else pairwise.to(unary)
         scenes = self._scenes(unary, features)
@@ -348,10 +365,8 @@ class DecisionField(nn.Module):
         return FieldResult(found.scores.to(logits.dtype), found.logits.to(logits.dtype))
 
     def _scenes(self, unary: Tensor, features: Tensor | None) -> Scenes | None:
-        if self.gates is None or self.scene_left is None or self.scene_right is None:
+        if self.gates is None or self.scene_left is None or self.scene_right is None or features is None:
             return None
-        if features is None:
-            raise ValueError(f"features: expected [B, C={self.gates.in_features}], which choose the scenes, got None")
         require_tensor("features", features, "B C", B=unary.shape[0], C=self.gates.in_features)
         gates = torch.softmax(widen(self.gates(features)), dim=1).to(unary)  # [B, M]
         left, right = self.scene_left.to(unary), self.scene_right.to(unary)  # [M, J, r]
@@ -360,5 +375,5 @@ class DecisionField(nn.Module):
     def extra_repr(self) -> str:
         return (
             f"classes={self.classes}, iterations={self.iterations}, symmetric={self.symmetric}, scenes={self.scenes}, "
-            f"groups={self.groups}"
+            f"groups={self.groups}, scene_unary={self.evidence is not None}"
         )

@@ -27,7 +27,7 @@ from contextcaps.data.problems import OnBad, Problems
 from contextcaps.data.source import Source
 from contextcaps.data.visibility import BatchBoxes
 
-__all__ = ["Batch", "Loader", "PreparedLoader", "StreamLoader"]
+__all__ = ["Batch", "GatheringLoader", "Loader", "PreparedLoader", "StreamLoader"]
 
 _PIECE = 32  # images that a worker decodes at a time
 
@@ -37,7 +37,7 @@ class Batch:
     """Some images and what is known of them."""
 
     images: Tensor
-    """[B, 3, H, W], uint8."""
+    """[B, 3, H, W], uint8; or what a frozen backbone made of them, [B, C, H, W], float16."""
     targets: Tensor
     """[B, J], uint8, multi-hot."""
     indices: np.ndarray
@@ -51,6 +51,8 @@ class Batch:
     """Where the data has boxes."""
     masks: Tensor | None = None
     """[B, H, W], uint8 or int32: class index + 1, 0 for none of the classes or no mask. Where the data has masks."""
+    are_features: bool = False
+    """Whether `images` are a backbone's features."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -154,11 +156,11 @@ class Loader(abc.ABC):
         return {name: getattr(self, name) for name in names}
 
 
-class PreparedLoader(Loader):
-    """Batches from a prepared copy, gathered by one thread a few batches ahead.
+class GatheringLoader(Loader):
+    """Batches gathered from memory or mapped files, by one thread a few batches ahead.
 
     Args:
-        prepared: the copy.
+        count: number of images.
         batch_size: images per batch.
         prefetch: batches to gather ahead; 0 gathers each when it is asked for.
         pin_memory: put images into page-locked memory, from which they go to a GPU faster.
@@ -166,22 +168,12 @@ class PreparedLoader(Loader):
     """
 
     def __init__(
-        self,
-        prepared: Prepared,
-        batch_size: int,
-        *,
-        prefetch: int = 2,
-        pin_memory: bool = False,
-        **settings: Any,
+        self, count: int, batch_size: int, *, prefetch: int = 2, pin_memory: bool = False, **settings: Any
     ) -> None:
-        super().__init__(len(prepared), batch_size, **settings)
+        super().__init__(count, batch_size, **settings)
         if prefetch < 0:
             raise ValueError(f"prefetch: expected 0 or more batches, got {prefetch}")
-        self.prepared, self.prefetch, self.pin_memory = prepared, prefetch, pin_memory
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.prepared.classes
+        self.prefetch, self.pin_memory = prefetch, pin_memory
 
     def _batches(self, indices: list[np.ndarray], epoch: int, first: int) -> Iterator[Batch | None]:
         def gather(task: tuple[int, np.ndarray]) -> Batch:
@@ -193,6 +185,28 @@ class PreparedLoader(Loader):
             return
         with ThreadPoolExecutor(1, "gather") as pool:
             yield from in_order(pool, gather, tasks, self.prefetch)
+
+    @abc.abstractmethod
+    def _gather(self, indices: np.ndarray, epoch: int, step: int) -> Batch:
+        """One batch."""
+
+
+class PreparedLoader(GatheringLoader):
+    """Batches from a prepared copy.
+
+    Args:
+        prepared: the copy.
+        batch_size: images per batch.
+        settings: those of `GatheringLoader`.
+    """
+
+    def __init__(self, prepared: Prepared, batch_size: int, **settings: Any) -> None:
+        super().__init__(len(prepared), batch_size, **settings)
+        self.prepared = prepared
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.prepared.classes
 
     def _gather(self, indices: np.ndarray, epoch: int, step: int) -> Batch:
         prepared = self.prepared

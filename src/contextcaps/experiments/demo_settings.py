@@ -4,7 +4,9 @@ import dataclasses
 import shlex
 from pathlib import Path
 
+from contextcaps.models import model_config
 from contextcaps.training.config import TrainConfig, spell_options
+from contextcaps.training.losses import settled_loss
 
 __all__ = ["MODELS", "DemoSettings", "commands_of", "train_words"]
 
@@ -59,6 +61,7 @@ class DemoSettings:
             epochs=self.epochs,
             batch_size=self.batch_size,
             lr=self.lr,
+            loss=settled_loss("auto", model_config(model, 2)),
             accelerator="cpu",  # where the same seed gives the same bits
             precision="fp32",
         )

@@ -168,7 +168,8 @@ class Lite0Backbone(Backbone):
             load_in_order(self.body, lite0_weights(), left_over=2)  # the classifier's weight and bias
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.body(images)  # [B, 1280, H / stride, W / stride]
+        # Channels last: the convolutions are up to twice as fast.
+        return self.body(images.contiguous(memory_format=torch.channels_last))  # [B, 1280, H / stride, W / stride]
 
 
 def lite0_weights() -> dict[str, Tensor]:

@@ -111,6 +111,9 @@ class ModelConfig(Configuration):
     """Start its pairwise matrix at what the training labels say of each other, or at zero (always, if of low rank)."""
     field_groups: int = 0
     """Hidden units for potentials of higher order between the classes, besides the pairwise ones; 0 for none."""
+    field_unary: Literal["head", "scene"] = "head"
+    """What it begins with: what the head says of each class, or that and what the scene as a whole, the mean of the
+    backbone's features, says of it."""
     field_scenes: int = 0
     """Further pairwise matrices, of rank 8, that each image mixes for itself by its features; 0 for none."""
 
@@ -140,6 +143,11 @@ class ModelConfig(Configuration):
         if self.types is None:
             self._set(types=32 if self.backbone == "paper" else 16)
         self._check_values()
+
+    @property
+    def scores_are_sigmoids(self) -> bool:
+        """Of logits, rather than lengths of capsules."""
+        return self.head != "capsules" or self.field != "none"
 
     def _check_values(self) -> None:
         """Each value is in its range, and those that depend on each other agree."""

@@ -61,6 +61,8 @@ class CapsuleNetwork(
     def __init__(self, config: ModelConfig, start: bool = True) -> None:
         super().__init__()
         self.config = config
+        self.frozen = False
+        """Whether the backbone stays as it is."""
         self.backbone = build_backbone(config, start)
         self.pixel_mean: Tensor
         self.pixel_std: Tensor
@@ -84,6 +86,7 @@ class CapsuleNetwork(
                 config.field_scenes,
                 self.backbone.out_channels,
                 groups=config.field_groups,
+                scene_unary=config.field_unary == "scene",
             )
         self.decoder: ReconstructionDecoder | None = None
         if config.reconstruction:
@@ -115,6 +118,10 @@ class CapsuleNetwork(
         Where labels are known, [B, J] with 1 for present, 0 for absent and NaN for the others, a network with a field
         between its decisions takes them into account; what is known is its own score.
         """
+        return self.from_features(self.features(images), return_intermediates, known)
+
+    def features(self, images: Tensor) -> Tensor:
+        """The backbone's features [B, C', H', W'] of images [B, C, H, W]."""
         pixels = images / 255 if isinstance(images, Tensor) and images.dtype == torch.uint8 else images
         sizes = {"C": self.config.in_channels}
         if not self.head.takes_any_size:
@@ -122,34 +129,52 @@ class CapsuleNetwork(
         require_tensor("images", pixels, "B C H W", **sizes)
         if not torch.is_autocast_enabled(pixels.device.type):
             pixels = pixels.to(self.pixel_mean.dtype)  # that of the weights, where the network is in half precision
+        with _trusting():
+            return self.backbone((pixels - self.pixel_mean) / self.pixel_std)
+
+    def from_features(
+        self, features: Tensor, return_intermediates: bool = False, known: Tensor | None = None
+    ) -> ModelOutput:
+        """What `forward` gives, from features [B, C', H', W'] that `features` gave, at whatever time and precision."""
+        if not torch.is_autocast_enabled(features.device.type):
+            features = features.to(self.pixel_mean.dtype)
         if known is not None:
-            self._require_known(known, pixels)
-        # The pixels are known to be numbers by now; looking again at every step would cost more than the step.
-        trusting = contextlib.nullcontext() if torch.compiler.is_compiling() else unchecked()
-        with trusting:
-            features = self.backbone((pixels - self.pixel_mean) / self.pixel_std)  # [B, C, H, W]
+            self._require_known(known, features)
+        with _trusting():
             output = self.head(features, return_intermediates)
             return output if self.field is None else self._in_context(self.field, output, features, known)
+
+    def freeze_backbone(self) -> None:
+        """Keep the backbone as it is: no gradients, and in evaluation mode whatever the rest is in."""
+        self.backbone.requires_grad_(False)
+        self.backbone.eval()
+        self.frozen = True
+
+    def train(self, mode: bool = True) -> "CapsuleNetwork":
+        super().train(mode)
+        if self.frozen:
+            self.backbone.eval()
+        return self
 
     def _in_context(
         self, field: DecisionField, output: ModelOutput, features: Tensor, known: Tensor | None
     ) -> ModelOutput:
         """What the head says of each class, after the classes have heard of each other and of what is known."""
-        pooled = features.mean(dim=(2, 3)) if field.scenes else None  # [B, C]
+        pooled = features.mean(dim=(2, 3)) if field.looks_at_scene else None  # [B, C]
         logits = score_logits(output.scores) if output.logits is None else output.logits  # [B, J]
         found = field(logits, known, pooled)
         scores = found.scores.to(output.scores.dtype)  # [B, J]
         decisions = None if output.decisions is None else rescale_decisions(output.decisions, scores)  # [B, J, I]
         return output._replace(scores=scores, decisions=decisions, logits=found.logits)
 
-    def _require_known(self, known: Tensor, pixels: Tensor) -> None:
+    def _require_known(self, known: Tensor, features: Tensor) -> None:
         if self.field is None:
             raise ValueError(
                 "known: expected a network with a field between its decisions, got one without; "
                 "create or train it with field=decisions"
             )
         filled = known.nan_to_num(0.0) if isinstance(known, Tensor) and known.is_floating_point() else known
-        require_tensor("known", filled, "B J", B=pixels.shape[0], J=self.config.num_classes)
+        require_tensor("known", filled, "B J", B=features.shape[0], J=self.config.num_classes)
         require_between("known", filled, 0, 1)
 
     def learn_labels(self, targets: Tensor) -> None:
@@ -288,6 +313,11 @@ class CapsuleNetwork(
             raise ModelFileError(f"{config_file}: {error}") from None
         load_weights(network, weights_file)
         return network.to(device).eval()
+
+
+def _trusting() -> contextlib.AbstractContextManager[None]:
+    """The pixels are known to be numbers by now; looking again at every step would cost more than the step."""
+    return contextlib.nullcontext() if torch.compiler.is_compiling() else unchecked()
 
 
 def _count(part: nn.Module | nn.Parameter | None) -> int:

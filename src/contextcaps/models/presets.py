@@ -1,5 +1,6 @@
 """The paper's rows as named configurations: what each differs in from the plain CapsNet, and nothing else.
 
+`contextcaps` is the last of them with what was found to help: docs/decisions/decision-field.md.
 Then controls, and rivals: what one would use instead of capsules, on the same backbones.
 
 A preset ending in `-literal` follows the paper to the letter where the text can be followed, also where that cannot
@@ -15,6 +16,7 @@ Preset = dict[str, Any]
 _RW: Preset = {"initial_routing": "couplings"}
 _CRF: Preset = {"crf": "centred"}
 _CORR: Preset = {"aggregation": "correlation", "initial_routing": "gate"}
+_SCENE: Preset = {"field": "decisions", "field_unary": "scene"}
 
 _PLAIN: Preset = {"start_length": None, "decision_bias": False}
 _RW_LITERAL: Preset = {"initial_routing": "logits", "initial_start": None}
@@ -26,11 +28,15 @@ PRESETS: dict[str, tuple[str, Preset]] = {
     "capsnet": ("Sabour et al. 2017: dynamic routing", {}),
     "capsnet-rw": ("+ trainable initial routing weights", {**_RW}),
     "capsnet-rw-crf": ("+ mean-field CRF over the votes", {**_RW, **_CRF}),
-    "contextcaps": ("+ correlation module in place of routing", {**_RW, **_CRF, **_CORR}),
+    "capsnet-rw-crf-corr": ("+ correlation module in place of routing", {**_RW, **_CRF, **_CORR}),
+    "contextcaps": (
+        "+ a mean field between decisions, in which the scene has a say",
+        {**_RW, **_CRF, **_CORR, **_SCENE},
+    ),
     "capsnet-rw-literal": ("RW to the letter: routing logits, a no-op", {**_PLAIN, **_RW_LITERAL}),
     "capsnet-rw-crf-literal": ("+ Algorithm 1 to the letter", {**_PLAIN, **_RW_LITERAL, **_CRF_LITERAL}),
     "contextcaps-literal": (
-        "+ correlation module to the letter",
+        "+ correlation module to the letter: the paper's last row",
         {**_PLAIN, **_RW_LITERAL, **_CRF_LITERAL, **_CORR_LITERAL},
     ),
     "capsnet-uniform": ("control: one routing iteration, all votes weigh alike", {"routing_iterations": 1}),

@@ -13,8 +13,8 @@ __all__ = ["create_model", "describe_model", "list_models", "model_config", "reg
 def list_models() -> list[str]:
     """Names that `create_model` takes, the paper's rows first.
 
-    >>> list_models()[:4]
-    ['capsnet', 'capsnet-rw', 'capsnet-rw-crf', 'contextcaps']
+    >>> list_models()[:5]
+    ['capsnet', 'capsnet-rw', 'capsnet-rw-crf', 'capsnet-rw-crf-corr', 'contextcaps']
     """
     return list(PRESETS)
 

@@ -75,6 +75,12 @@ class TrainConfig(Configuration):
     """Side of the images in pixels; images of other sizes and shapes are squashed to it."""
     backbone: str = "auto"
     """paper, small, lite0 (from ImageNet), timm:NAME, or auto: paper up to 32 px, small beyond."""
+    freeze: bool = False
+    """Leave a pretrained backbone as it is and train the head alone, on features that are computed once and kept in
+    the cache."""
+    views: int = 4
+    """With a frozen backbone: augmented versions of each training image to keep the features of, one for each epoch in
+    turn."""
     prepare: bool = True
     """Decode and resize all images once into the cache; without it they are decoded in every epoch."""
     cache: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -102,8 +108,9 @@ class TrainConfig(Configuration):
     """Gradients longer than this are scaled to it; 0 for no clipping."""
     ema: float = 0.0
     """Decay of a running mean of the weights, such as 0.999, which is then validated and exported; 0 for none."""
-    loss: Literal["margin", "bce", "asl", "spread"] = "margin"
-    """Margin (Sabour), binary cross-entropy on lengths, asymmetric (ASL), or spread loss."""
+    loss: Literal["auto", "margin", "bce", "asl", "spread"] = "auto"
+    """Margin (Sabour), binary cross-entropy, asymmetric (ASL), or spread loss; auto: margin where scores are lengths of
+    capsules, cross-entropy where they are sigmoids (a field between decisions, the rivals)."""
     class_weights: Literal["none", "sqrt", "inverse", "effective"] = "none"
     """Let rare classes count more: by the root or inverse of their frequency, or the effective number of images."""
     known: float = 0.0
@@ -143,7 +150,7 @@ class TrainConfig(Configuration):
             if isinstance(getattr(self, name), Path):
                 self._set(**{name: str(getattr(self, name))})
         self._settle_kinds()
-        least = {"epochs": 1, "batch_size": 1, "accumulate": 1, "devices": 1, "nodes": 1, "image_size": 1}
+        least = {"epochs": 1, "batch_size": 1, "accumulate": 1, "devices": 1, "nodes": 1, "image_size": 1, "views": 1}
         least |= {"seed": 0, "split_seed": 0, "early_stop": 0, "checkpoint_steps": 0, "log_steps": 1, "workers": 1}
         for name, bound in least.items():
             value = getattr(self, name)
@@ -164,5 +171,13 @@ class TrainConfig(Configuration):
                 flag = f"has a flag of its own, --{name.replace('_', '-')}"
                 why = flag if name in typing.get_type_hints(TrainConfig) else "comes from the data"
                 raise ValueError(f"set: {name} {why}; got {name}={self.options[name]!r}")
+        if self.freeze:
+            for name, there in (
+                ("reconstruction", self.reconstruction > 0),
+                ("shard", self.shard),
+                ("no-prepare", not self.prepare),
+            ):
+                if there:
+                    raise ValueError(f"freeze: the head is trained on kept features, which does not go with --{name}")
         if self.shard and self.devices * self.nodes == 1:
             raise ValueError("shard: expected more than one process to share among; set devices, too")

@@ -11,6 +11,7 @@ from contextcaps.data.loading import Loader
 from contextcaps.data.problems import DataError, Problem
 from contextcaps.data.splits import open_part
 from contextcaps.training.config import TrainConfig
+from contextcaps.training.features import FeatureLoader, Features
 
 __all__ = ["Part", "open_parts", "open_training_parts"]
 
@@ -24,6 +25,8 @@ class Part:
     """Of the images, in pixels."""
     prepared: Prepared | None = None
     """The prepared copy, once `prepare` has been called."""
+    features: Features | None = None
+    """What a frozen backbone makes of the images; loaders then give this instead of them."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -58,6 +61,8 @@ class Part:
         """Batches of the images; `settings` are those of `Loader`, and `batch_size`."""
         pin_memory = config.accelerator != "cpu" and torch.cuda.is_available()
         settings = {"batch_size": config.batch_size, "pin_memory": pin_memory, **settings}
+        if self.features is not None:
+            return FeatureLoader(self.features, **settings)
         if self.prepared is not None:
             return PreparedLoader(self.prepared, **settings)
         return StreamLoader(self.source, self.size, workers=config.workers, on_bad=config.on_bad, **settings)

@@ -7,6 +7,7 @@ then still has a slope to climb.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +15,17 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from torch.nn.functional import logsigmoid
 
 from contextcaps.capsules.guards import require_between, require_tensor, widen
+from contextcaps.models import ModelConfig
 
-__all__ = ["margin_loss", "length_cross_entropy", "asymmetric_loss", "spread_loss", "LOSSES", "TAKE_LOGITS"]
+__all__ = [
+    "margin_loss",
+    "length_cross_entropy",
+    "asymmetric_loss",
+    "spread_loss",
+    "LOSSES",
+    "TAKE_LOGITS",
+    "settled_loss",
+]
 
 
 def margin_loss(
@@ -168,3 +178,10 @@ def _weigh(terms: Tensor, class_weights: Tensor | None) -> Tensor:
 def _reduce(terms: Tensor) -> Tensor:
     """Sum over classes, mean over the batch."""
     return terms.sum(dim=1).mean()
+
+
+def settled_loss(name: str, network: ModelConfig) -> Any:
+    """The loss that a name means for a network: "auto" is margin for lengths, cross-entropy for sigmoids."""
+    if name != "auto":
+        return name
+    return "bce" if network.scores_are_sigmoids else "margin"

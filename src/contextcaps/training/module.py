@@ -17,7 +17,7 @@ from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.known.revealing import known_labels, loss_weights, reveal
 from contextcaps.training.lightning import LightningModule
-from contextcaps.training.losses import LOSSES, TAKE_LOGITS
+from contextcaps.training.losses import LOSSES, TAKE_LOGITS, settled_loss
 
 __all__ = ["Sealed", "TaggingModule", "parameter_groups"]
 
@@ -50,6 +50,7 @@ class TaggingModule(LightningModule):
     ) -> None:
         super().__init__()
         self.network, self.config, self.total_steps, self.rank = network, config, total_steps, rank
+        self.loss_name = settled_loss(config.loss, network.config)
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         # Far apart, so that no other run's seed gives what this run's other processes draw.
@@ -62,13 +63,14 @@ class TaggingModule(LightningModule):
         batch = batch.batch if isinstance(batch, Sealed) else batch
         self._seed(batch)
         images, targets = batch.images, batch.targets  # [B, 3, H, W], [B, J]
-        if self.augmentation is not None:
+        if self.augmentation is not None and not batch.are_features:  # those were augmented when they were made
             changed = self.augmentation(
                 images, targets, epoch=batch.epoch, step=batch.step, boxes=batch.boxes, masks=batch.masks
             )
             images, targets = changed.images, changed.targets
         given = reveal(targets, self.config.known) if self.config.known > 0 else None  # [B, J]
-        output = self.network(images, known=None if given is None else known_labels(targets, given))
+        run = self.network.from_features if batch.are_features else self.network
+        output = run(images, known=None if given is None else known_labels(targets, given))
         with unchecked():  # a NaN is the loop's to find and to explain
             loss = self.loss(output.scores, targets, None if given is None else loss_weights(given), output.logits)
         if self.config.reconstruction > 0:
@@ -92,9 +94,9 @@ class TaggingModule(LightningModule):
             own = self.class_weights.to(scores.device)  # [J]
             weights = own if weights is None else own * weights  # [J] or [B, J]
         options = {} if weights is None else {"class_weights": weights}
-        if logits is not None and self.config.loss in TAKE_LOGITS:
+        if logits is not None and self.loss_name in TAKE_LOGITS:
             options["logits"] = logits
-        return LOSSES[self.config.loss](scores, targets, **options)
+        return LOSSES[self.loss_name](scores, targets, **options)
 
     def _seed(self, batch: Batch) -> None:
         """Let what the network itself draws (dropout) depend on the batch alone; a resumed run then draws the same."""
@@ -127,9 +129,14 @@ class TaggingModule(LightningModule):
 
 
 def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameters that decay (matrices and kernels), and those that do not (biases, norms, single numbers)."""
+    """Parameters that decay (matrices and kernels), and those that do not (biases, norms, single numbers).
+
+    Frozen ones are in neither.
+    """
     decaying: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            continue
         (others if parameter.ndim < 2 or name.endswith("bias") else decaying).append(parameter)
     return [{"params": decaying, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

@@ -70,7 +70,8 @@ def predict(
                 images = batch.images.to(device, non_blocking=True)
                 places = torch.from_numpy(batch.indices)  # [B]
                 told = None if known is None else known(places).to(device)  # [B, J]
-                scores.append(network(images, known=told).scores.float().cpu())  # [B, J]
+                run = network.from_features if batch.are_features else network
+                scores.append(run(images, known=told).scores.float().cpu())  # [B, J]
                 targets.append(batch.targets)
                 indices.append(places)
                 tell(len(batch))

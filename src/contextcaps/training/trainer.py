@@ -18,8 +18,10 @@ from contextcaps.training.class_weights import class_weights
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, open_training_parts
 from contextcaps.training.failures import failures_told
+from contextcaps.training.features import compute_features
 from contextcaps.training.lightning import Fabric
 from contextcaps.training.loop import Progress, StoppedRun, TrainingLoop
+from contextcaps.training.losses import settled_loss
 from contextcaps.training.module import TaggingModule
 from contextcaps.training.processes import (
     device_name,
@@ -71,7 +73,7 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
     config = settle_processes(config)
     parts = open_training_parts(config)
     network = network_config(config, parts[0].classes)
-    config = dataclasses.replace(config, backbone=network.backbone)
+    config = dataclasses.replace(config, backbone=network.backbone, loss=settled_loss(config.loss, network))
     _require_batches(config, len(parts[0]))
     run = Run.create(config) if is_first_process() else None
     try:
@@ -114,6 +116,12 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
         raise ValueError(
             f"known: expected 0 for a network without a field between its decisions, got {config.known}; add "
             "--set field=decisions"
+        )
+    pretrained = network.backbone.startswith("lite0") or network.pretrained or network.pretrained_file is not None
+    if config.freeze and not pretrained:
+        raise ValueError(
+            f"freeze: expected a pretrained backbone (lite0, or timm:NAME with --set pretrained=true), got "
+            f"{network.backbone}, which starts from random weights"
         )
     return network
 
@@ -175,7 +183,6 @@ def _loop(
     config, (training, validating) = run.config, parts
     _require_batches(config, len(training))
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
-    loader = training.loader(config, shuffle=True, seed=config.seed, drop_last=True, **share)
     frequencies = torch.from_numpy(training.frequencies())  # [J]
     weights = None
     if config.class_weights != "none":
@@ -183,6 +190,9 @@ def _loop(
         weights = class_weights(counts, len(training), config.class_weights)
     torch.manual_seed(config.seed)
     network = CapsuleNetwork(network_config)
+    if config.freeze:
+        _keep_features(fabric, network, parts, config, progress)
+    loader = training.loader(config, shuffle=True, seed=config.seed, drop_last=True, **share)
     total_steps = config.epochs * -(-len(loader) // config.accumulate)
     module = TaggingModule(network, config, total_steps, weights, fabric.global_rank)
 
@@ -226,6 +236,20 @@ def _loop(
             ended = f"{run.folder} has ended, after step {step}; its model is exported again"
             print(ended if loop.is_done() else going_on, file=sys.stderr, flush=True)
     return loop, recorder
+
+
+def _keep_features(
+    fabric: Fabric, network: CapsuleNetwork, parts: tuple[Part, Part], config: TrainConfig, progress: bool
+) -> None:
+    """Freeze the backbone, and let both parts hand out its features instead of images."""
+    network.to(fabric.device).freeze_backbone()
+    with fabric.rank_zero_first(local=True):  # one process of each machine computes them
+        for part, augmented in zip(parts, (True, False), strict=True):
+            assert part.prepared is not None
+            shown = progress and fabric.is_global_zero
+            part.features = compute_features(
+                network, part.prepared, config, settled_precision(config), augmented, shown
+            )
 
 
 def _mend_best(run: Run, progress: Progress) -> None:

@@ -11,7 +11,9 @@ from contextcaps.experiments.ablation.grid import Entry, Plan
 from contextcaps.experiments.ablation.worker import is_trained
 from contextcaps.experiments.comparison import read_history
 from contextcaps.training.config import TrainConfig
+from contextcaps.training.losses import settled_loss
 from contextcaps.training.runs import RunError
+from contextcaps.training.trainer import network_config
 
 __all__ = ["Choice", "Try", "choose", "points", "try_config", "try_folder"]
 
@@ -45,9 +47,11 @@ def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
     model's own settings come first and the seed deals the rest; loss number 0 is the model's own.
     """
     own = plan.config(entry, plan.seeds[0], None)
-    losses = list(dict.fromkeys([own.loss, plan.base.loss, *plan.try_losses]))
+    own_loss = settled_loss(own.loss, network_config(own, ("one", "other")))
+    given = () if plan.base.loss == "auto" else (plan.base.loss,)
+    losses = list(dict.fromkeys([own_loss, *given, *plan.try_losses]))
     factors = [1.0, *(factor for factor in plan.try_lr if factor != 1)]
-    most = len({*plan.try_losses, plan.base.loss})  # as many for every model
+    most = len({*plan.try_losses, *given})  # as many for every model
     everything = list(itertools.product(factors, range(most)))
     rest = everything[1:]
     random.Random(plan.base.seed).shuffle(rest)

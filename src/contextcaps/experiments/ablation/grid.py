@@ -201,7 +201,7 @@ def check_run(wanted: TrainConfig, found: TrainConfig) -> None:
 def parse_models(words: str | Sequence[str]) -> tuple[Entry, ...]:
     """Models with their settings: PRESET, PRESET:NAME=VALUE,… or LABEL=PRESET:NAME=VALUE,…, with commas between.
 
-    Rivals, which have no capsules, get binary cross-entropy unless their settings say otherwise.
+    Without a loss of its own, a model is trained with the margin loss on lengths, or cross-entropy on sigmoids.
 
     >>> [entry.label for entry in parse_models("capsnet,narrow=contextcaps:types=8,crf_iterations=1,capsnet-rw")]
     ['capsnet', 'narrow', 'capsnet-rw']
@@ -245,10 +245,6 @@ def _entry(pieces: list[str]) -> Entry:
             raise ValueError(f"models: {text}: {name} is the same for all models; it has a flag of its own")
         else:
             options[name] = parsed
-    if "loss" not in training and model_config(preset, 2).head != "capsules":
-        training["loss"] = (
-            "bce"  # the margin is one of lengths; rivals have what their papers, or people, train them with
-        )
     if not label:
         label = "-".join([preset, *(piece for piece in [first, *pieces[1:]] if piece)])
         label = re.sub(r"[^\w.+=-]", "_", label)

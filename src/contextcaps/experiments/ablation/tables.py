@@ -74,7 +74,8 @@ def _paper(report: Report) -> Grid:
     base = report.baseline
     rows = []
     for model in report.models:
-        row = model.entry.preset.removesuffix("-literal")
+        preset = model.entry.preset
+        row = "capsnet-rw-crf-corr" if preset == "contextcaps-literal" else preset.removesuffix("-literal")
         if row not in PAPER_MAP:
             continue
         ours = "–" if base is None or model.difference is None else signed_text(model.difference.value)

@@ -77,12 +77,14 @@ def facts_of(report: Report) -> dict[str, str]:
     )
     tested = "its test part" if report.plan.test_data is None else report.plan.test_data
     rounds = "none" if report.plan.tries == 1 else f"{report.plan.tries} tries of {report.plan.try_epochs} epochs each"
-    rate = f"learning rate {base.lr:g}, {base.loss} loss" if report.plan.tries == 1 else "learning rate and loss chosen"
+    loss = "margin loss for lengths and cross-entropy for sigmoids" if base.loss == "auto" else f"{base.loss} loss"
+    rate = f"learning rate {base.lr:g}, {loss}" if report.plan.tries == 1 else "learning rate and loss chosen"
+    backbone = f"{base.backbone}, frozen, {base.views} views of each image" if base.freeze else base.backbone
     options = "".join(f", {name}={value}" for name, value in base.options.items())
     return {
         "data": f"{base.data}; {images.get('train', 0):,} training, {images.get('val', 0):,} validation and "
         f"{report.images:,} test images ({tested}), {report.classes} classes; the same division for all",
-        "training": f"{base.epochs} epochs, {base.image_size}×{base.image_size} px, backbone {base.backbone}, batches "
+        "training": f"{base.epochs} epochs, {base.image_size}×{base.image_size} px, backbone {backbone}, batches "
         f"of {run.batch}, {rate}, schedule {base.schedule}, "
         f"{run.facts.get('precision', '')}{options}; augmentation {'on' if base.augmentation else 'off'}; the same for "
         "all, but where a model has settings of its own",
