@@ -42,7 +42,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "CORR instead of routing": ("capsnet", {"aggregation": "correlation"}),
     "CORR joined to routing": ("capsnet", {"aggregation": "routing+correlation"}),
     "RW + CRF + CORR joined": ("capsnet-rw-crf", {"aggregation": "routing+correlation"}),
-    "contextcaps": ("contextcaps", {}),
+    "contextcaps": ("capsnet-rw-crf-corr", {}),
     "capsnet, plain start and bias": ("capsnet", {"start_length": None}),
     "capsnet, shared votes": ("capsnet", {"share_votes": True}),
     "capsnet, 4 types": ("capsnet", {"types": 4}),

@@ -16,7 +16,8 @@ DESCRIPTION = """Left to right: image, backbone, primary capsules [B, K, A], vot
 CRF over the classes within one capsule, aggregation by dynamic routing and/or by CORR with Cholesky correlation
 weights, decision capsules [B, J, I], and their lengths as scores: bed, lamp and window are tags, car and sea are not.
 Two branches leave the primary capsules: RW gives routing its initial weights; a low-level map gives CORR its alpha.
-Below, the models: capsnet is routing; capsnet-rw adds RW; capsnet-rw-crf adds CRF; contextcaps has CORR instead."""
+Below, the models: capsnet is routing; capsnet-rw adds RW; capsnet-rw-crf adds CRF; capsnet-rw-crf-corr has CORR
+instead of routing; contextcaps adds a mean field between decisions, in which the scene as a whole has a say."""
 LETTERS = "B images, J classes", "K = N·N·D primary capsules of A attributes", "J decision capsules of I attributes"
 
 FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
@@ -313,14 +314,15 @@ def draw_legend() -> str:
         "capsnet": [routing],
         "capsnet-rw": [routing, initial],
         "capsnet-rw-crf": [routing, initial, field],
-        "contextcaps": [initial, field, correlation],
+        "capsnet-rw-crf-corr": [initial, field, correlation],
     }
     gap = 14
     width = (WIDTH - 2 * MARGIN - 3 * gap) / 4
     marks = text(
         MARGIN,
         LEGEND - 14,
-        "The paper’s models, each with one part more; in contextcaps CORR takes the place of routing",
+        "The paper’s models, each with one part more. contextcaps: the last one, and a mean field between decisions "
+        "where the scene has a say",
         "note",
         anchor="start",
     )

@@ -128,6 +128,13 @@ def test_the_same_tries_for_all() -> None:
         assert len({tuple(sorted(point.items())) for point in tried}) == 9
     assert [round(point["lr"] * 10, 5) for point in plain] == [round(point["lr"], 5) for point in other]
     assert points(dataclasses.replace(plan, tries=2), plan.entries[0]) == plain[:2]
+    both = plan_of("capsnet,gap", tries=2, try_lr=(1.0,), try_losses=("asl",))
+    assert [[point["loss"] for point in points(both, entry)] for entry in both.entries] == [
+        ["margin", "asl"],
+        ["bce", "asl"],
+    ]
+    alone = plan_of("capsnet,gap", tries=3, try_losses=())
+    assert [point["loss"] for point in points(alone, alone.entries[1])] == ["bce"] * 3
     with pytest.raises(ValueError, match="tries: expected at most 9"):
         points(dataclasses.replace(plan, tries=10), plan.entries[0])
 

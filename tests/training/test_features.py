@@ -11,11 +11,13 @@ from small_run import finals, small_config
 
 from contextcaps.data import open_source, prepare
 from contextcaps.data.augmentation import AugmentationConfig
+from contextcaps.data.problems import DataError
 from contextcaps.models import CapsuleNetwork, create_model
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.evaluation import evaluate
 from contextcaps.training.features import FeatureLoader, compute_features
 from contextcaps.training.loop import StoppedRun
+from contextcaps.training.runs import RunError
 from contextcaps.training.trainer import resume, train
 
 pytestmark = pytest.mark.skipif(
@@ -142,12 +144,36 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path, cache, monkeypatch) -> N
             train(small_config(tmp_path / "stopped", cache, **FROZEN), progress=False)
     resume(tmp_path / "stopped", progress=False)
     assert finals(tmp_path / "stopped") == finals(tmp_path / "whole")
+    described = tmp_path / "stopped" / "network.yaml"  # as if the preset had been another
+    described.write_text(described.read_text(encoding="utf-8").replace("field: decisions", "field: none"))
+    with pytest.raises(RunError, match=r"began with another network than contextcaps is now \(field\)"):
+        resume(tmp_path / "stopped", progress=False)
+
+
+def test_damaged_features_are_computed_anew_and_a_failure_leaves_nothing(
+    network, prepared, tmp_path, monkeypatch
+) -> None:
+    config = settings(tmp_path)
+    whole = compute_features(network, prepared, config, "fp32", augmented=False, progress=False)
+    expected = np.array(whole.values)
+    with open(whole.folder / "features.bin", "r+b") as file:
+        file.truncate(100)
+    again = compute_features(network, prepared, config, "fp32", augmented=False, progress=False)
+    assert np.array_equal(again.values, expected)
+
+    def fail(images: torch.Tensor) -> torch.Tensor:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(network, "features", fail)
+    with pytest.raises(DataError, match=r"cannot be kept there \(No space left on device\): they need .* bytes"):
+        compute_features(network, prepared, config, "fp32", augmented=True, progress=False)
+    assert [path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == [whole.folder.name]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"backbone": "small"}, "freeze: expected a pretrained backbone .* got small"),
+        ({"backbone": "small"}, "freeze: expected a pretrained backbone, got small"),
         ({"reconstruction": 0.1}, "freeze: .* --reconstruction"),
         ({"prepare": False}, "freeze: .* --no-prepare"),
         ({"shard": True, "devices": 2}, "freeze: .* --shard"),

@@ -72,7 +72,8 @@ def _facts(settings: DemoSettings) -> dict[str, str]:
         "data": f"scenes, {settings.images:,} training, {settings.validation_images:,} validation and "
         f"{settings.test_images:,} test images of {settings.image_size}×{settings.image_size} px",
         "training": f"{settings.epochs} epochs, batches of {settings.batch_size}, highest learning rate "
-        f"{settings.lr:g}, {settings.types} capsule types, backbone small; the same for both",
+        f"{settings.lr:g}, {settings.types} capsule types, backbone small; the same for both, but for "
+        "the loss: margin on lengths, cross-entropy on a field's sigmoids",
         "seed": str(settings.seed),
         "hardware": device_name(torch.device("cpu")),
         "date": now()[:10],

@@ -114,8 +114,8 @@ class TrainConfig(Configuration):
     class_weights: Literal["none", "sqrt", "inverse", "effective"] = "none"
     """Let rare classes count more: by the root or inverse of their frequency, or the effective number of images."""
     known: float = 0.0
-    """Tell the network up to this share of an image's labels, at random, and train on the others; 0 for never. Needs
-    --set field=decisions."""
+    """Tell the network up to this share of an image's labels, at random, and train on the others; 0 for never. Needs a
+    field between decisions, which contextcaps has; other models get it by --set field=decisions."""
     reconstruction: float = 0.0
     """Weight of Sabour's reconstruction loss (squared error per image; his is 0.0005); 0 for none."""
     early_stop: int = 0

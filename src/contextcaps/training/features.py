@@ -54,10 +54,11 @@ class Features:
             size = (*shape[:2], len(prepared.classes))
             self.targets: np.ndarray = np.memmap(folder / "targets.bin", np.uint8, "r", shape=size)
             """[V, n, J], uint8: a class that has left a view's crop is not in it."""
+            sizes = [(folder / name).stat().st_size for name in ("features.bin", "targets.bin")]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder}: not a whole copy of features ({error!r}); remove it") from None
-        if shape[1] != len(prepared):
-            raise DataError(f"{folder}: expected the features of {len(prepared)} images, got {shape[1]}; remove it")
+            raise DataError(f"{folder}: not a whole copy of features ({error!r})") from None
+        if shape[1] != len(prepared) or sizes != [self.values.nbytes, self.targets.nbytes]:
+            raise DataError(f"{folder}: not the features of {len(prepared)} images")
 
     @property
     def views(self) -> int:
@@ -121,8 +122,9 @@ def compute_features(
     folder = cache_folder(config.cache)
     name = f"{prepared.kind}-{prepared.fingerprint}-features-{_key(network, prepared, augmentation, views, precision)}"
     final = folder / name
-    if final.is_dir():
-        return Features(final, prepared)
+    found = _open(final, prepared)
+    if found is not None:
+        return found
 
     def tell_waiting() -> None:
         if progress:
@@ -134,19 +136,30 @@ def compute_features(
         folder.mkdir(parents=True, exist_ok=True)
         with entry_lock(folder, name, tell_waiting) as locked:
             remove_stale(folder, name, locked)
-            if not final.is_dir():  # by another process, while this one waited
+            if _open(final, prepared) is None:  # unless another process made them while this one waited
                 if shutil.disk_usage(folder).free < needed:
                     raise OSError("the disk is full")
-                discard(final)
+                discard(final)  # damaged
                 temporary = temporary_folder(folder, name)
-                _write(network, prepared, augmentation, precision, shape, temporary, progress)
-                publish(temporary, final)
+                try:
+                    _write(network, prepared, augmentation, precision, shape, temporary, progress)
+                    publish(temporary, final)
+                finally:
+                    shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise DataError(
             f"{folder}: the features cannot be kept there ({error.strerror or error}): they need {needed:,} bytes. "
             "Free some space, choose another folder with --cache, or fewer --views"
         ) from error
     return Features(final, prepared)
+
+
+def _open(final: Path, prepared: Prepared) -> Features | None:
+    """The features, if they are there and whole."""
+    try:
+        return Features(final, prepared)
+    except DataError:
+        return None
 
 
 def _key(
@@ -157,11 +170,12 @@ def _key(
     digest = hashlib.sha256()
     for tensor in (*network.backbone.state_dict().values(), network.pixel_mean, network.pixel_std):
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    digest.update(prepared.indices.tobytes())  # images that cannot be read may have been left out
     described = {
         "format": _FORMAT,
         "backbone": config.backbone,
         "weights": digest.hexdigest(),
-        "size": prepared.size,
+        "prepared": prepared.folder.name,
         "views": views,
         "augment": None if augmentation is None else dataclasses.asdict(augmentation.config),
         "precision": precision,
@@ -211,7 +225,10 @@ def _views(
                 images, targets = changed.images, changed.targets
             features = network.features(images).half()  # [B, C, H, W]
             if not bool(features.isfinite().all()):
-                raise DataError(f"freeze: the features of backbone {network.config.backbone} do not fit into float16")
+                raise DataError(
+                    f"freeze: features of backbone {network.config.backbone} are no numbers, or too large for float16; "
+                    "train without --freeze, or with another backbone"
+                )
             yield features, targets.to(torch.uint8)
 
 

@@ -122,7 +122,7 @@ def judge_scores(seen: Statistics, frequencies: Tensor, model_name: str, where: 
     present = has_positives & (seen.positives > 0)  # [J]
     dead, judged = int((lifeless & present).sum()), int(present.sum())
     if judged and dead >= DEAD_SHARE * judged:
-        capsules = _has_capsules(model_name)
+        capsules = _scores_are_lengths(model_name)
         found["dead"] = (
             f"{dead} of {judged} classes that were present ({dead / judged:.0%}) "
             f"{'have dead capsules' if capsules else 'are dead'}: no score above "
@@ -284,9 +284,10 @@ class Monitor:
         return new
 
 
-def _has_capsules(model_name: str) -> bool:
+def _scores_are_lengths(model_name: str) -> bool:
+    """Of capsules, rather than sigmoids."""
     _, settings = PRESETS.get(model_name, ("", {}))
-    return settings.get("head", "capsules") == "capsules"
+    return settings.get("head", "capsules") == "capsules" and settings.get("field", "none") == "none"
 
 
 def _advice(model_name: str, otherwise: str) -> str:
@@ -295,7 +296,7 @@ def _advice(model_name: str, otherwise: str) -> str:
         return (
             f"{model_name} follows the paper to the letter: its scores stay near 0, or the same for every image, so "
             "the loss hardly moves and thresholds are of no use (docs/decisions/mean-field-crf.md). Use "
-            f"`--model {model_name.removesuffix('-literal')}`."
+            f"`--model {'capsnet-rw-crf' if 'capsnet' in model_name else 'capsnet-rw-crf-corr'}`."
         )
     return otherwise
 

@@ -7,7 +7,7 @@ then still has a slope to climb.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -180,8 +180,8 @@ def _reduce(terms: Tensor) -> Tensor:
     return terms.sum(dim=1).mean()
 
 
-def settled_loss(name: str, network: ModelConfig) -> Any:
+def settled_loss(name: str, network: ModelConfig) -> Literal["margin", "bce", "asl", "spread"]:
     """The loss that a name means for a network: "auto" is margin for lengths, cross-entropy for sigmoids."""
     if name != "auto":
-        return name
+        return cast(Literal["margin", "bce", "asl", "spread"], name)
     return "bce" if network.scores_are_sigmoids else "margin"

@@ -98,6 +98,7 @@ def resume(folder: Path | str, *, progress: bool = True) -> TrainingResult:
     run.config = settle_processes(run.config)
     parts = open_training_parts(run.config)
     network = network_config(run.config, parts[0].classes)
+    _require_same_network(run, network)
     return _train(run if is_first_process() else None, run.config, parts, network, progress)
 
 
@@ -120,10 +121,24 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
     pretrained = network.backbone.startswith("lite0") or network.pretrained or network.pretrained_file is not None
     if config.freeze and not pretrained:
         raise ValueError(
-            f"freeze: expected a pretrained backbone (lite0, or timm:NAME with --set pretrained=true), got "
-            f"{network.backbone}, which starts from random weights"
+            f"freeze: expected a pretrained backbone, got {network.backbone}, which starts from random weights; take "
+            "lite0, or timm:NAME with --set pretrained=true or pretrained_file=FILE"
         )
     return network
+
+
+def _require_same_network(run: Run, network: ModelConfig) -> None:
+    """A preset may have changed since a run began."""
+    path = run.folder / "network.yaml"
+    if not path.is_file():
+        return
+    begun = ModelConfig.from_yaml(path).to_dict()
+    other = [name for name, value in network.to_dict().items() if begun.get(name) != value]
+    if other:
+        raise RunError(
+            f"{run.folder}: began with another network than {network.model} is now ({', '.join(other)}); its exported "
+            "model can be used, but to go on, train anew"
+        )
 
 
 def _require_batches(config: TrainConfig, images: int) -> None:
@@ -190,14 +205,17 @@ def _loop(
         weights = class_weights(counts, len(training), config.class_weights)
     torch.manual_seed(config.seed)
     network = CapsuleNetwork(network_config)
+    state = run.checkpoints.load() if fabric.is_global_zero else None
+    state = fabric.broadcast(state)
     if config.freeze:
+        if state is not None:  # the backbone that the run began with, whatever its file has become since
+            kept = {name: value for name, value in state["network"].items() if name.startswith("backbone.")}
+            network.load_state_dict(kept, strict=False)
         _keep_features(fabric, network, parts, config, progress)
     loader = training.loader(config, shuffle=True, seed=config.seed, drop_last=True, **share)
     total_steps = config.epochs * -(-len(loader) // config.accumulate)
     module = TaggingModule(network, config, total_steps, weights, fabric.global_rank)
 
-    state = run.checkpoints.load() if fabric.is_global_zero else None
-    state = fabric.broadcast(state)
     step = 0 if state is None else state["progress"]["step"]
     if state is None:  # a checkpoint has what the network took from the labels
         network.learn_labels(torch.tensor(training.targets()))

@@ -47,11 +47,9 @@ def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
     model's own settings come first and the seed deals the rest; loss number 0 is the model's own.
     """
     own = plan.config(entry, plan.seeds[0], None)
-    own_loss = settled_loss(own.loss, network_config(own, ("one", "other")))
-    given = () if plan.base.loss == "auto" else (plan.base.loss,)
-    losses = list(dict.fromkeys([own_loss, *given, *plan.try_losses]))
+    losses = _losses(plan, entry)
     factors = [1.0, *(factor for factor in plan.try_lr if factor != 1)]
-    most = len({*plan.try_losses, *given})  # as many for every model
+    most = min(len(_losses(plan, each)) for each in plan.entries)  # as many for every model
     everything = list(itertools.product(factors, range(most)))
     rest = everything[1:]
     random.Random(plan.base.seed).shuffle(rest)
@@ -62,6 +60,15 @@ def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
             f"try, got {plan.tries}; name more with --try-lr or --try-losses"
         )
     return [{"lr": float(f"{own.lr * factor:.6g}"), "loss": losses[number]} for factor, number in dealt[: plan.tries]]
+
+
+def _losses(plan: Plan, entry: Entry) -> list[str]:
+    """A model's own loss, then the others to try."""
+    own = plan.config(entry, plan.seeds[0], None)
+    given = () if plan.base.loss == "auto" else (plan.base.loss,)
+    return list(
+        dict.fromkeys([settled_loss(own.loss, network_config(own, ("one", "other"))), *given, *plan.try_losses])
+    )
 
 
 def try_folder(out: Path, entry: Entry, number: int) -> Path:

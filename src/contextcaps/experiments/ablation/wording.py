@@ -79,7 +79,9 @@ def facts_of(report: Report) -> dict[str, str]:
     rounds = "none" if report.plan.tries == 1 else f"{report.plan.tries} tries of {report.plan.try_epochs} epochs each"
     loss = "margin loss for lengths and cross-entropy for sigmoids" if base.loss == "auto" else f"{base.loss} loss"
     rate = f"learning rate {base.lr:g}, {loss}" if report.plan.tries == 1 else "learning rate and loss chosen"
-    backbone = f"{base.backbone}, frozen, {base.views} views of each image" if base.freeze else base.backbone
+    backbone = f"{base.backbone}, frozen" if base.freeze else base.backbone
+    if base.freeze and base.augmentation:
+        backbone += f", {base.views} views of each image"
     options = "".join(f", {name}={value}" for name, value in base.options.items())
     return {
         "data": f"{base.data}; {images.get('train', 0):,} training, {images.get('val', 0):,} validation and "

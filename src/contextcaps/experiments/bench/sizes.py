@@ -89,13 +89,14 @@ SIZES: dict[str, Size] = {
 HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     "capsnet": ("capsnet", {}),
     "capsnet-rw-crf": ("capsnet-rw-crf", {}),
-    "contextcaps": ("contextcaps", {}),
+    "contextcaps": ("capsnet-rw-crf-corr", {}),
     "contextcaps-joined": (
-        "contextcaps",
+        "capsnet-rw-crf-corr",
         {"aggregation": "routing+correlation", "initial_routing": "couplings"},
     ),
 }
-"""Name → preset and what it differs in; in the last one the correlation module joins the routing."""
+"""Name → preset and what it differs in; in the last one the correlation module joins the routing. What stands after
+the head of contextcaps, its field between decisions, is not measured."""
 
 
 def make_head(name: str, size: Size, backend: str, device: torch.device | str) -> CapsuleHead:
