@@ -12,10 +12,10 @@ from contextcaps.models import create_model, list_models, model_config
 from contextcaps.models.head import CapsuleHead
 
 
-def made(capsules, weight, crf=None, tile_elements=1 << 10) -> ImplicitVotes:
+def made(capsules, weight, crf=None, tile_elements=1 << 10, keep_elements=None) -> ImplicitVotes:
     potentials = () if crf is None else crf.potentials
     correct = None if crf is None else crf.correct
-    backend = LeanVotes(capsules, weight, correct, potentials, tile_elements=tile_elements)
+    backend = LeanVotes(capsules, weight, correct, potentials, tile_elements=tile_elements, keep_elements=keep_elements)
     return ImplicitVotes(backend, (capsules, weight, *potentials), (*capsules.shape[:2], *weight.shape[2:]))
 
 
@@ -83,6 +83,55 @@ def test_gradcheck_through_the_routing(kind) -> None:
     assert torch.autograd.gradcheck(route, (capsules, weight, initial, *potentials))
 
 
+@given(
+    sizes=st.tuples(*(st.integers(1, most) for most in (5, 4, 3)), st.integers(2, 5), st.integers(1, 4)),
+    shared=st.integers(1, 3),
+    kind=st.sampled_from(KINDS),
+    images=st.integers(1, 5),
+    by_class=st.booleans(),
+    iterations=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_routing_a_few_images_at_a_time(sizes, shared, kind, images, by_class, iterations, seed) -> None:
+    batch, types, attributes, classes, decision = sizes
+    torch.manual_seed(seed)
+    count = types * shared
+    capsules = torch.randn(batch, count, attributes, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(types, attributes, classes, decision, dtype=torch.float64, requires_grad=True)
+    factors = torch.rand(batch, count, classes if by_class else 1, dtype=torch.float64, requires_grad=True)
+    initial = torch.rand(batch, count, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(classes, decision, dtype=torch.float64, requires_grad=True)
+    crf = a_crf(classes, kind, decision)
+    leaves = [capsules, weight, factors, initial, bias, *([] if crf is None else crf.parameters())]
+
+    votes = cast_votes(capsules, weight)
+    votes = (votes if crf is None else crf(votes)) * factors.unsqueeze(-1)
+    implicit = made(capsules, weight, crf, 7, keep_elements=images * count * classes * decision).scaled(factors)
+    results = [dynamic_routing(each, iterations, initial, bias=bias).decisions for each in (implicit, votes)]
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+    given = torch.randn_like(results[0])
+    gradients = [torch.autograd.grad(each, leaves, given, retain_graph=True) for each in results]
+    again = torch.autograd.grad(results[0], leaves, given)
+    for one, second, other in zip(gradients[0], again, gradients[1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+        assert torch.equal(one, second)
+
+
+def test_no_more_is_kept_than_allowed(monkeypatch) -> None:
+    kept = []
+    keep = LeanVotes._keep
+    monkeypatch.setattr(LeanVotes, "_keep", lambda self: kept.append(keep(self)) or kept[-1])
+    capsules = torch.randn(7, 4, 3, requires_grad=True)
+    crf = a_crf(3, "full", 2).float()
+    votes = made(capsules, torch.randn(4, 3, 3, 2, requires_grad=True), crf, keep_elements=75)  # 24 an image
+    assert [(part.start, part.stop) for part in votes.backend.groups()] == [(0, 3), (3, 6), (6, 7)]
+    dynamic_routing(votes).decisions.sum().backward()
+    assert [each.shape[1] for each in kept] == [3, 3, 1, 3, 3, 1]  # forward, then backward
+    kept.clear()
+    dynamic_routing(made(capsules, torch.randn(4, 3, 3, 2), crf)).decisions.sum().backward()
+    assert [each.shape[1] for each in kept] == [7]  # few enough to be kept from one to the other
+
+
 @pytest.mark.parametrize("shared", [False, True], ids=["own votes", "shared votes"])
 @pytest.mark.parametrize("model", [name for name in list_models() if model_config(name, 2).head == "capsules"])
 def test_every_model_is_the_same_either_way(model, shared) -> None:
@@ -122,9 +171,9 @@ def test_half_precision_and_autocast() -> None:
 def test_tiles_are_small_and_cover_everything() -> None:
     for types, positions, tile in ((5, 1, 2), (2, 6, 4), (3, 1, 100)):
         backend = LeanVotes(torch.zeros(2, types * positions, 3), torch.zeros(types, 3, 4, 5), tile_elements=tile * 40)
-        seen = [index for part in backend._tiles() for index in range(part.start, part.stop)]
+        seen = [index for part in backend.tiles() for index in range(part.start, part.stop)]
         assert seen == list(range(types * positions))
-        assert all(part.stop - part.start <= max(tile, 1) for part in backend._tiles())
+        assert all(part.stop - part.start <= max(tile, 1) for part in backend.tiles())
 
 
 def test_a_second_backward_pass() -> None:

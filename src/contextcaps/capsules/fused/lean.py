@@ -3,38 +3,29 @@
 Without a CRF nothing is kept: a vote costs A multiplications, less than fetching it from memory. With a CRF the
 corrected votes are computed once and kept, [K, B, J, I], unless they are used only once; and the CRF is computed a
 second time, tile by tile, in the backward pass. The many tensors of the votes' size that its iterations leave behind
-for autograd exist for one tile at a time.
-
-Dynamic routing is one pass over the tiles for each iteration: its logits are the agreement of a vote with the sum of
-all earlier decisions, and need not be kept. Backward likewise; and a last pass computes all couplings anew.
+for autograd exist for one tile at a time. Where even the corrected votes are too many, the routing takes a few images
+at a time: `lean_routing`.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from contextcaps.capsules.fused.lean_routing import Record, route, route_back
 from contextcaps.capsules.fused.votes import Pair, RoutingFactors
-from contextcaps.capsules.squash import squash
 
-__all__ = ["LeanVotes"]
+__all__ = ["Gradients", "LeanVotes"]
 
 TILE_ON_CPU, TILE_ON_GPU = 1 << 19, 1 << 26
 """Votes in a tile: 2 MiB in float32, what a core's cache holds; and enough to keep a GPU busy."""
+KEPT_ON_CPU, KEPT_ON_GPU = 1 << 24, 1 << 30
+"""Corrected votes that are kept at most, if an image has no more: 64 MiB in float32; 4 GiB."""
 
 
-class _Record(NamedTuple):
-    """What the way back through a routing needs: each iteration's sums and states, [B, J, I]."""
-
-    sums: list[Tensor]
-    states: list[Tensor]
-    factors: RoutingFactors
-    gain: Tensor
-    has_bias: bool
-
-
-class _Gradients(NamedTuple):
+class Gradients(NamedTuple):
     """Where the gradients of the inputs are put together."""
 
     capsules: Tensor
@@ -42,6 +33,10 @@ class _Gradients(NamedTuple):
     weight: Tensor
     """[K or D, A, J, I]."""
     pairwise: tuple[Tensor, ...]
+
+    def of_images(self, images: slice) -> "Gradients":
+        """The same place, for some of the images."""
+        return self._replace(capsules=self.capsules[:, images])
 
 
 class LeanVotes:
@@ -54,6 +49,7 @@ class LeanVotes:
         pairwise: the tensors that `correct` depends on, besides the votes.
         keep: keep the corrected votes, for several passes over them.
         tile_elements: votes to have in memory at a time; by default what suits the device.
+        keep_elements: corrected votes to keep at a time, by default what suits the device; those of one image at least.
     """
 
     def __init__(
@@ -64,31 +60,55 @@ class LeanVotes:
         pairwise: tuple[Tensor, ...] = (),
         keep: bool = True,
         tile_elements: int | None = None,
+        keep_elements: int | None = None,
     ) -> None:
-        batch, count, _ = capsules.shape
-        _, _, classes, attributes = weight.shape
-        self.capsules = capsules.detach().transpose(0, 1).contiguous()  # [K, B, A]
         self.weight, self.correct, self.pairwise = weight.detach(), correct, tuple(each.detach() for each in pairwise)
-        self.shape = (batch, count, classes, attributes)
-        self.positions = count // len(weight)  # that share a weight
+        self.positions = capsules.shape[1] // len(weight)  # that share a weight
         self.on_cpu = capsules.device.type == "cpu"
-        wanted = (TILE_ON_CPU if self.on_cpu else TILE_ON_GPU) if tile_elements is None else tile_elements
-        self.tile = max(1, wanted // (batch * classes * attributes))
+        tile, kept = (TILE_ON_CPU, KEPT_ON_CPU) if self.on_cpu else (TILE_ON_GPU, KEPT_ON_GPU)
+        self.tile_elements = tile if tile_elements is None else tile_elements
+        self.keep_elements = kept if keep_elements is None else keep_elements
+        self.keep = keep and correct is not None
+        self._given_back: tuple[Tensor, ...] | None = None  # the inputs' gradients, if the routing gave them
+        self._take(capsules.detach().transpose(0, 1))
+
+    def _take(self, capsules: Tensor) -> None:
+        """Be the votes of capsules [K, B, A]."""
+        self.capsules = capsules.contiguous()
+        self.shape = (capsules.shape[1], len(capsules), *self.weight.shape[2:])  # B, K, J, I
+        batch, _, classes, attributes = self.shape
+        self.tile = max(1, self.tile_elements // (batch * classes * attributes))
         if self.positions > 1:  # a tile has positions of one type
             self.tile = min(self.tile, self.positions)
-        self.keep = keep and correct is not None
         self.kept: Tensor | None = None
-        self._given_back: tuple[Tensor, ...] | None = None  # the inputs' gradients, if the routing gave them
+
+    def of_images(self, images: slice) -> "LeanVotes":
+        """The votes of some of the images; what is kept of them is kept apart."""
+        part = copy.copy(self)
+        part._take(self.capsules[:, images])
+        return part
+
+    def groups(self) -> list[slice]:
+        """Images at a time, so that what is kept of their votes is not too much."""
+        batch, count, classes, attributes = self.shape
+        if not self.keep:
+            return [slice(0, batch)]
+        most = max(1, self.keep_elements // (count * classes * attributes))
+        size = -(-batch // -(-batch // most))  # groups of about one size
+        return [slice(start, min(start + size, batch)) for start in range(0, batch, size)]
 
     def prepare(self) -> None:
-        if not self.keep:
-            return
-        batch, count, classes, attributes = self.shape
-        self.kept = self.capsules.new_empty(count, batch, classes, attributes)  # [K, B, J, I]
-        for tile in self._tiles():
-            self.kept[tile] = self._computed(tile)
+        """Nothing yet: what is kept is computed when it is first looked at."""
 
-    def _tiles(self) -> Iterator[slice]:
+    def _keep(self) -> Tensor:
+        batch, count, classes, attributes = self.shape
+        kept = self.capsules.new_empty(count, batch, classes, attributes)  # [K, B, J, I]
+        for tile in self.tiles():
+            kept[tile] = self._computed(tile)
+        return kept
+
+    def tiles(self) -> Iterator[slice]:
+        """Capsules at a time."""
         count, run = self.shape[1], self.positions if self.positions > 1 else self.shape[1]
         for first in range(0, count, run):
             for start in range(first, first + run, self.tile):
@@ -106,9 +126,10 @@ class LeanVotes:
         matrices = weight.flatten(2)  # [k or 1, A, J·I]
         return torch.matmul(capsules, matrices).unflatten(2, weight.shape[2:])
 
-    def _votes(self, tile: slice) -> Tensor:
+    def votes(self, tile: slice) -> Tensor:
+        """[k, B, J, I], after the CRF."""
         if self.keep and self.kept is None:
-            self.prepare()  # a second backward pass: what the first one needed is gone
+            self.kept = self._keep()
         return self._computed(tile) if self.kept is None else self.kept[tile]
 
     def _computed(self, tile: slice) -> Tensor:
@@ -118,17 +139,17 @@ class LeanVotes:
     def sums(self, weights: Tensor) -> Tensor:
         batch, _, classes, attributes = self.shape
         by_capsule = weights.detach().transpose(0, 1).to(self.capsules.dtype)  # [K, B, J]
-        total = self.capsules.new_zeros(batch, classes, attributes, dtype=self._wide)  # [B, J, I]
-        for tile in self._tiles():
-            self._add_sum(total, self._votes(tile), by_capsule[tile].to(self._wide))
+        total = self.capsules.new_zeros(batch, classes, attributes, dtype=self.wide)  # [B, J, I]
+        for tile in self.tiles():
+            self.add_sum(total, self.votes(tile), by_capsule[tile].to(self.wide))
         return total.to(self.capsules.dtype)
 
     def agreements(self, vectors: Tensor) -> Tensor:
         batch, count, classes, _ = self.shape
         vectors = vectors.detach().to(self.capsules.dtype)  # [B, J, I]
         found = self.capsules.new_empty(count, batch, classes)  # [K, B, J]
-        for tile in self._tiles():
-            torch.sum(self._votes(tile) * vectors, dim=3, out=found[tile])
+        for tile in self.tiles():
+            torch.sum(self.votes(tile) * vectors, dim=3, out=found[tile])
         return found.transpose(0, 1)  # [B, K, J]
 
     def pull_back(self, pairs: list[Pair], agree: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -137,30 +158,32 @@ class LeanVotes:
             return given
         dtype = self.capsules.dtype
         sides = [(weights.transpose(0, 1).to(dtype), vectors.to(dtype)) for weights, vectors in pairs]
-        found = self._no_gradients()
+        found = self.no_gradients()
         agreements = self.capsules.new_empty(self.shape[1], self.shape[0], self.shape[2])  # [K, B, J]
-        for tile in self._tiles():
-            gradient = self._zeros(tile)  # [k, B, J, I]
+        for tile in self.tiles():
+            gradient = self.zeros(tile)  # [k, B, J, I]
             for weights, vectors in sides:
                 gradient.addcmul_(weights[tile].unsqueeze(-1), vectors)
-            votes = self._give_back(tile, gradient, found, agree is not None)
+            votes = self.give_back(tile, gradient, found, agree is not None)
             if agree is not None and votes is not None:
                 torch.sum(votes * agree.to(dtype), dim=3, out=agreements[tile])
         given = self._finished(found)
         return given if agree is None else (agreements.transpose(0, 1), *given)
 
-    def _zeros(self, tile: slice) -> Tensor:
+    def zeros(self, tile: slice) -> Tensor:
         """[k, B, J, I]."""
         batch, _, classes, attributes = self.shape
         return self.capsules.new_zeros(tile.stop - tile.start, batch, classes, attributes)
 
-    def _no_gradients(self) -> _Gradients:
-        # What many tiles add to is float32: in half precision it would stop growing.
-        pairwise = tuple(torch.zeros_like(each, dtype=self._wide) for each in self.pairwise)
-        weight = torch.zeros_like(self.weight, dtype=None if self.positions == 1 else self._wide)
-        return _Gradients(torch.empty_like(self.capsules), weight, pairwise)
+    def no_gradients(self) -> Gradients:
+        """Zeros, to begin with."""
+        # What is added to many times is float32: in half precision it would stop growing.
+        pairwise = tuple(torch.zeros_like(each, dtype=self.wide) for each in self.pairwise)
+        once = self.positions == 1 and len(self.groups()) == 1
+        weight = torch.zeros_like(self.weight, dtype=None if once else self.wide)
+        return Gradients(torch.empty_like(self.capsules), weight, pairwise)
 
-    def _give_back(self, tile: slice, gradient: Tensor, found: _Gradients, need_votes: bool = False) -> Tensor | None:
+    def give_back(self, tile: slice, gradient: Tensor, found: Gradients, need_votes: bool = False) -> Tensor | None:
         """Carry a tile's gradient [k, B, J, I] to the inputs; and the tile's votes, after the CRF, if need be."""
         given, matrices = self.capsules[tile], self._weight(tile)
         votes = self._cast(given, matrices) if self.correct is not None or need_votes else None
@@ -168,137 +191,47 @@ class LeanVotes:
             votes, gradient = self._through_the_crf(votes, gradient, found.pairwise)
         flat = gradient.flatten(2)  # [k, B, J·I]
         found.capsules[tile] = torch.matmul(flat, matrices.flatten(2).transpose(1, 2))  # [k, B, A]
+        if self.positions == 1 and found.weight.dtype == flat.dtype:
+            found.weight[tile].flatten(2).baddbmm_(given.transpose(1, 2), flat)  # [k, A, J·I]
+            return votes
         by_weight = torch.matmul(given.transpose(1, 2), flat).unflatten(2, self.shape[2:])  # [k, A, J, I]
         if self.positions == 1:
-            found.weight[tile] = by_weight
+            found.weight[tile] += by_weight
         else:
             found.weight[tile.start // self.positions] += by_weight.sum(dim=0)
         return votes
 
-    def _finished(self, found: _Gradients) -> tuple[Tensor, ...]:
+    def _finished(self, found: Gradients) -> tuple[Tensor, ...]:
         self.kept = None
         dtype = self.capsules.dtype
         return found.capsules.transpose(0, 1), found.weight.to(dtype), *(each.to(dtype) for each in found.pairwise)
-
-    # Dynamic routing
 
     routes = True
     """Whether an iteration of the routing is one pass."""
 
     def route(
         self, factors: RoutingFactors, iterations: int, gain: Tensor, bias: Tensor | None
-    ) -> tuple[Tensor, _Record]:
-        factors = RoutingFactors(*(None if each is None else each.detach() for each in factors))
-        sums: list[Tensor] = []
-        states: list[Tensor] = []
-        state = self.capsules.new_zeros(self.shape[0], *self.shape[2:], dtype=self._wide)  # [B, J, I]
-        for turn in range(iterations):
-            states.append(state)
-            raw = torch.zeros_like(state)
-            for tile in self._tiles():
-                votes = self._votes(tile)  # [k, B, J, I]
-                couplings = self._couplings(votes, tile, factors, state, turn)
-                self._add_sum(raw, votes, couplings * self._factor(factors.votes, tile))
-            sums.append(gain * raw if bias is None else gain * raw + bias.detach())
-            decisions = squash(sums[-1])  # [B, J, I]
-            state = state + decisions
-        kind = self.capsules.dtype if bias is None else torch.promote_types(self.capsules.dtype, bias.dtype)
-        both = torch.stack([decisions, sums[-1]]).to(kind)  # [2, B, J, I]
-        return both, _Record(sums, states, factors, gain, bias is not None)
+    ) -> tuple[Tensor, list[Record]]:
+        return route(self, factors, iterations, gain, bias)
 
-    def route_back(self, record: _Record, gradient: Tensor) -> tuple[RoutingFactors, Tensor | None]:
-        sums, states, factors, gain, has_bias = record
-        last = len(sums) - 1
-        later = torch.zeros_like(sums[0])  # gradients of later states, added up
-        gradients = [torch.empty_like(later)] * len(sums)  # of each iteration's raw sums
-        by_bias = torch.zeros_like(later[0])  # [J, I]
-        for turn in range(last, -1, -1):
-            before = sums[turn].detach().requires_grad_()  # [B, J, I]
-            with torch.enable_grad():
-                after = squash(before)
-            reached = (gradient[0] if turn == last else later).to(after)
-            (by_sums,) = torch.autograd.grad(after, before, reached)
-            by_sums = by_sums + gradient[1] if turn == last else by_sums
-            by_bias += by_sums.sum(dim=0)
-            gradients[turn] = gain * by_sums
-            if turn:
-                for tile in self._tiles():
-                    votes = self._votes(tile)  # [k, B, J, I]
-                    _, by_logits, _ = self._back(votes, tile, factors, states[turn], gradients[turn], turn)
-                    self._add_sum(later, votes, by_logits)
-        by_factors = self._last_pass(factors, states, gradients)
-        return by_factors, by_bias if has_bias else None
+    def route_back(self, records: list[Record], gradient: Tensor) -> tuple[RoutingFactors, Tensor | None]:
+        found = self.no_gradients()
+        by_factors, by_bias = route_back(self, records, gradient, found)
+        self._given_back = self._finished(found)
+        return by_factors, by_bias
 
     @property
-    def _wide(self) -> torch.dtype:
+    def wide(self) -> torch.dtype:
+        """What is added up in: float32 at least."""
         return torch.promote_types(self.capsules.dtype, torch.float32)
 
-    def _factor(self, factor: Tensor | None, tile: slice) -> Tensor | float:
-        """[k, B, J or 1], or 1."""
-        if factor is None:
-            return 1.0
-        by_capsule = factor[:, tile].transpose(0, 1).to(self._wide)  # [k, B] or [k, B, J]
-        return by_capsule.unsqueeze(2) if factor.ndim == 2 else by_capsule
-
-    def _add_sum(self, total: Tensor, votes: Tensor, weights: Tensor) -> None:
+    def add_sum(self, total: Tensor, votes: Tensor, weights: Tensor) -> None:
         """Add Σ_k weights_kj · vote_kj to total [B, J, I], for votes [k, B, J, I] and weights [k, B, J]."""
         if not self.on_cpu:
             total += torch.einsum("kbj,kbji->bji", weights.to(votes.dtype), votes)
             return
         for each, factor in zip(votes, weights, strict=True):  # one capsule after the other stays in the cache
             total.addcmul_(each.to(total.dtype), factor.unsqueeze(-1))
-
-    def _agreement(self, votes: Tensor, vectors: Tensor) -> Tensor:
-        """[k, B, J], of votes [k, B, J, I] with vectors [B, J, I]."""
-        return torch.sum(votes * vectors.to(votes.dtype), dim=3).to(self._wide)
-
-    def _couplings(self, votes: Tensor, tile: slice, factors: RoutingFactors, state: Tensor, turn: int) -> Tensor:
-        """Couplings, times the initial weights, [k, B, J]."""
-        initial = self._factor(factors.couplings, tile)
-        if turn == 0:
-            even = 1 / self.shape[2] if factors.couplings is None else 1.0
-            return torch.full(votes.shape[:3], even, dtype=self._wide, device=votes.device) * initial
-        agreement = self._agreement(votes, state)  # [k, B, J]
-        return torch.softmax(self._factor(factors.votes, tile) * agreement, dim=2) * initial
-
-    def _back(
-        self, votes: Tensor, tile: slice, factors: RoutingFactors, state: Tensor, gradient: Tensor, turn: int
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """A vote's weight in the sum and in the agreement's gradient, and the factors' gradients; all [k, B, J]."""
-        of_votes, initial = self._factor(factors.votes, tile), self._factor(factors.couplings, tile)
-        reached = self._agreement(votes, gradient)  # [k, B, J], of the weight in the sum
-        if turn == 0:
-            weighed = self._couplings(votes, tile, factors, state, turn)
-            plain = weighed if factors.couplings is None else torch.ones_like(weighed)
-            by_factors = (reached * weighed, reached * plain * of_votes)
-            return weighed * of_votes, torch.zeros_like(weighed), by_factors
-        agreement = self._agreement(votes, state)  # [k, B, J]
-        couplings = torch.softmax(of_votes * agreement, dim=2)  # [k, B, J]
-        by_couplings = reached * of_votes * initial  # [k, B, J]
-        by_logits = couplings * (by_couplings - (couplings * by_couplings).sum(dim=2, keepdim=True))  # [k, B, J]
-        by_votes = reached * couplings * initial + by_logits * agreement  # [k, B, J]
-        by_factors = (by_votes, reached * couplings * of_votes)
-        return couplings * of_votes * initial, of_votes * by_logits, by_factors
-
-    def _last_pass(self, factors: RoutingFactors, states: list[Tensor], gradients: list[Tensor]) -> RoutingFactors:
-        """The factors' gradients; and those of the inputs, kept for `pull_back`."""
-        found = self._no_gradients()
-        by_factors = RoutingFactors(*(None if each is None else torch.zeros_like(each) for each in factors))
-        dtype = self.capsules.dtype
-        for tile in self._tiles():
-            votes, gradient = self._votes(tile), self._zeros(tile)  # [k, B, J, I]
-            for turn, (state, reached) in enumerate(zip(states, gradients, strict=True)):
-                weights, by_logits, parts = self._back(votes, tile, factors, state, reached, turn)
-                gradient.addcmul_(weights.unsqueeze(-1).to(dtype), reached.to(dtype))
-                if turn:
-                    gradient.addcmul_(by_logits.unsqueeze(-1).to(dtype), state.to(dtype))
-                for total, part in zip(by_factors, parts, strict=True):
-                    if total is not None:
-                        part = part.sum(dim=2) if total.ndim == 2 else part  # [k, B] or [k, B, J]
-                        total[:, tile] += part.transpose(0, 1).to(total.dtype)
-            self._give_back(tile, gradient, found)
-        self._given_back = self._finished(found)
-        return by_factors
 
     def _through_the_crf(self, votes: Tensor, gradient: Tensor, pairwise: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Votes after the CRF, and the gradient before it, [k, B, J, I]; the pairwise weights' gradient is added up."""
