@@ -342,7 +342,7 @@ def _ablate_command(words: list[str]) -> Callable[..., None]:
             models: PRESET, PRESET:NAME=VALUE,… or LABEL=PRESET:NAME=VALUE,…; the first is the baseline.
             seeds: how many, from --seed on.
             tries: points of hyper-parameters for each model, chosen from on the validation part; 1 for no search.
-            try_epochs: of each try; by default a third of the epochs.
+            try_epochs: of each try; by default all, as fewer favour high learning rates.
             try_lr: factors of the learning rate to try.
             try_losses: losses to try.
             baseline: the model that differences are taken from.
@@ -598,8 +598,8 @@ def bench(
     Args:
         sizes: paper, small (for a CPU), one (a single image), j1000, j5000 or tiny; by default paper on a GPU, small on
             a CPU.
-        heads: capsnet, capsnet-rw-crf, contextcaps, contextcaps-joined (with routing); by default all on a GPU,
-            capsnet and contextcaps on a CPU.
+        heads: capsnet, capsnet-rw-crf, capsnet-rw-crf-corr (contextcaps's, too), capsnet-rw-crf-corr-joined (with
+            routing); by default all on a GPU, capsnet and capsnet-rw-crf-corr on a CPU.
         ways: eager, compiled, fused, lean; by default all.
         precisions: by default both on a GPU, fp32 on a CPU.
         modes: the forward pass alone, without gradients, or a training step, forward and backward.

@@ -14,8 +14,7 @@ from contextcaps.models.head import CapsuleHead
 
 def made(capsules, weight, crf=None, tile_elements=1 << 10, keep_elements=None) -> ImplicitVotes:
     potentials = () if crf is None else crf.potentials
-    correct = None if crf is None else crf.correct
-    backend = LeanVotes(capsules, weight, correct, potentials, tile_elements=tile_elements, keep_elements=keep_elements)
+    backend = LeanVotes(capsules, weight, crf, potentials, tile_elements=tile_elements, keep_elements=keep_elements)
     return ImplicitVotes(backend, (capsules, weight, *potentials), (*capsules.shape[:2], *weight.shape[2:]))
 
 
@@ -233,7 +232,7 @@ def test_many_tiles_add_up_in_half_precision() -> None:
     expected = []
     for dtype in (torch.float64, torch.bfloat16):
         inputs = [each.detach().to(dtype).requires_grad_() for each in (capsules, weight, *crf.potentials)]
-        backend = LeanVotes(inputs[0], inputs[1], crf.correct, tuple(inputs[2:]), tile_elements=1)
+        backend = LeanVotes(inputs[0], inputs[1], crf, tuple(inputs[2:]), tile_elements=1)
         votes = ImplicitVotes(backend, tuple(inputs), (1, 1024, 3, 1))
         total = votes.weighted_sum(torch.ones(1, 1024, 3, dtype=dtype))[0, :2].square().sum()
         expected.append(torch.autograd.grad(total, inputs[1:]))

@@ -133,6 +133,9 @@ def test_the_same_tries_for_all() -> None:
         ["margin", "asl"],
         ["bce", "asl"],
     ]
+    third = plan_of("capsnet,gap,capsnet-asl=capsnet:loss=asl", tries=2, try_lr=(1.0,), try_losses=("asl",))
+    assert [points(third, entry) for entry in third.entries[:2]] == [points(both, entry) for entry in both.entries]
+    assert [point["loss"] for point in points(third, third.entries[2])] == ["asl", "margin"]
     alone = plan_of("capsnet,gap", tries=3, try_losses=())
     assert [point["loss"] for point in points(alone, alone.entries[1])] == ["bce"] * 3
     with pytest.raises(ValueError, match="tries: expected at most 9"):

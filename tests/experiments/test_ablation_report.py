@@ -12,6 +12,8 @@ from rich.console import Console
 from sklearn.metrics import average_precision_score
 
 from contextcaps.experiments.ablation import make_report, show_ablation, write_ablation
+from contextcaps.experiments.ablation.grid import Entry
+from contextcaps.experiments.ablation.paper import paper_row
 from contextcaps.experiments.ablation.tables import grids
 from contextcaps.experiments.ablation.wording import findings
 from contextcaps.training.metrics.bootstrap import draw_weights
@@ -94,6 +96,13 @@ def test_cost_and_convergence(folder) -> None:
     assert cost["images_per_second"] == pytest.approx(2)
     assert cost["peak_memory_bytes"] == 2**30 + 2
     assert cost["seconds"] == pytest.approx(220)
+
+
+def test_which_models_are_the_papers() -> None:
+    assert paper_row(Entry("capsnet", "capsnet", {"types": 4})) == "capsnet"
+    assert paper_row(Entry("literal", "contextcaps-literal")) == "capsnet-rw-crf-corr"
+    assert paper_row(Entry("rw", "capsnet-rw-literal")) == "capsnet-rw"
+    assert paper_row(Entry("scene", "capsnet", {"field": "decisions"})) is None
 
 
 def test_the_paper_stands_beside_and_is_marked(folder) -> None:

@@ -40,7 +40,7 @@ def test_counts_of_the_routing_by_hand() -> None:
 
 
 def test_counts_of_crf_and_correlation_by_hand() -> None:
-    forward, step = (count_work("contextcaps", TINY, mode) for mode in ("forward", "step"))
+    forward, step = (count_work("capsnet-rw-crf-corr", TINY, mode) for mode in ("forward", "step"))
     assert forward.crf == 2 * (2 * 5 * 320)  # two iterations: each vote's message is a sum over 5 classes
     assert step.crf == 4 * forward.crf  # forward, again, and two gradients
     assert forward.sums == 2 * 320
@@ -48,7 +48,7 @@ def test_counts_of_crf_and_correlation_by_hand() -> None:
     assert forward.correlation == 2 * 4 * (2 * 5 * 7)  # from 4 cells to 2 · 5 · 7 alphas
     assert forward.exponentials == 2 * 320 + 2 * 8 * 5
     assert step.exponentials == 4 * 320 + 2 * 8 * 5
-    low_rank = count_work("contextcaps", dataclasses.replace(TINY, crf_rank=2), "forward")
+    low_rank = count_work("capsnet-rw-crf-corr", dataclasses.replace(TINY, crf_rank=2), "forward")
     assert low_rank.crf == 2 * (2 * 2 + 2 * 2) * 320  # into rank 2, and out of it
 
 
@@ -64,7 +64,7 @@ def test_counted_bytes_are_those_of_the_weights(head, rank) -> None:
 
 
 def test_the_floor_is_what_takes_longest() -> None:
-    work = count_work("contextcaps", SIZES["paper"], "step")
+    work = count_work("capsnet-rw-crf-corr", SIZES["paper"], "step")
     fast = Ceilings(bandwidth=4e12, operations={"fp32": 5e13, "bf16": 6e14}, exponentials=None)
     assert floor_seconds(work, fast, "bf16") == work.operations / 6e14
     assert 1e-3 < floor_seconds(work, fast, "bf16") < 2e-3
@@ -174,7 +174,18 @@ def test_the_command_writes_tables_and_pictures(tmp_path, capsys, monkeypatch) -
         return Result(None, reason="out of memory") if full else real(case, *rest)
 
     monkeypatch.setattr(bench_module, "measure_case", sometimes)
-    words = ["bench", "--sizes", "tiny", "--heads", "capsnet", "contextcaps", "--ways", "eager", "lean", "--device"]
+    words = [
+        "bench",
+        "--sizes",
+        "tiny",
+        "--heads",
+        "capsnet",
+        "capsnet-rw-crf-corr",
+        "--ways",
+        "eager",
+        "lean",
+        "--device",
+    ]
     words += ["cpu", "--modes", "step", "--sweep", "J", "--points", "3", "--seconds", "0", "--out", str(tmp_path)]
     words += ["--networks", "capsnet", "contextcaps", "--backbones", "small@32", "--quiet"]
     main(words)

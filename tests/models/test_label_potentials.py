@@ -2,7 +2,7 @@
 
 import torch
 
-from contextcaps.models import create_model
+from contextcaps.models import create_model, label_potentials
 from contextcaps.models.label_potentials import fit_potentials
 
 
@@ -34,6 +34,18 @@ def test_symmetric_and_the_same_twice() -> None:
     found = fit_potentials(labels_of_a_chain(300), symmetric=True).pairwise
     assert torch.equal(found, found.T)
     assert torch.equal(found, fit_potentials(labels_of_a_chain(300), symmetric=True).pairwise)
+
+
+def test_many_classes_get_fewer_steps(monkeypatch) -> None:
+    steps = []
+    step = torch.optim.AdamW.step
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self, *given: steps.append(1) or step(self, *given))
+    fit_potentials(labels_of_a_chain(300))
+    assert len(steps) == 600
+    steps.clear()
+    monkeypatch.setattr(label_potentials, "_MOST_WORK", 6 * 270 * 3**2 * 50)  # 270 images are fitted to
+    fit_potentials(labels_of_a_chain(300))
+    assert len(steps) == 50
 
 
 def test_a_network_takes_them_from_the_training_labels() -> None:

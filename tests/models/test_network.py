@@ -237,6 +237,10 @@ def test_too_many_weights_are_refused_with_advice() -> None:
     assert "share_votes=True" in str(refusal.value)
     with pytest.raises(ValueError, match="correlation_rank=16"):
         create_model("contextcaps", 80, image_size=64, backbone="small", max_weights=1000)
+    with pytest.raises(ValueError, match=r"field 25 million.*field_rank=32"):
+        create_model(
+            "capsnet", 5000, image_size=32, backbone="small", types=1, field="decisions", max_weights=2 * 10**7
+        )
     assert create_model("capsnet", 1000, image_size=64, backbone="paper", share_votes=True, start_length=None)
 
 

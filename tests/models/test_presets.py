@@ -168,6 +168,13 @@ def test_same_seed_same_weights_and_the_generator_is_left_alone() -> None:
     assert torch.equal(torch.rand(3), without)
 
 
+def test_settings_of_a_field_need_one() -> None:
+    with pytest.raises(ValueError, match="field_unary: capsnet has no field between decisions; set field=decisions"):
+        model_config("capsnet", 5, field_unary="scene")
+    assert model_config("contextcaps", 5, field="none").field == "none"
+    assert model_config("contextcaps", 5, field_groups=3).field_groups == 3
+
+
 def test_unknown_model_and_field_are_named() -> None:
     with pytest.raises(ValueError, match="no 'contextcap'; did you mean 'contextcaps'"):
         create_model("contextcap", 3)

@@ -2,12 +2,14 @@
 
 import dataclasses
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from small_run import finals, small_config
+from small_run import finals, small_config, small_words
 
 from contextcaps.data import open_source, prepare
 from contextcaps.data.augmentation import AugmentationConfig
@@ -168,6 +170,23 @@ def test_damaged_features_are_computed_anew_and_a_failure_leaves_nothing(
     with pytest.raises(DataError, match=r"cannot be kept there \(No space left on device\): they need .* bytes"):
         compute_features(network, prepared, config, "fp32", augmented=True, progress=False)
     assert [path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == [whole.folder.name]
+
+
+def test_a_failure_in_one_of_two_processes_is_one_line(tmp_path, cache) -> None:
+    (tmp_path / "file").write_text("no folder")  # what is prepared lies elsewhere, the features have no place
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import pathlib, sys\n"
+        "from contextcaps.training import features\n"
+        f"features.cache_folder = lambda _: pathlib.Path({str(tmp_path / 'file')!r})\n"
+        "from contextcaps.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    words = small_words(tmp_path / "run", cache, **FROZEN, devices=2)
+    done = subprocess.run([sys.executable, program, *words], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 2
+    assert "the features cannot be kept there" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

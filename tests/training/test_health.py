@@ -85,7 +85,7 @@ def test_some_dead_classes_are_counted() -> None:
     assert "9 of 30 classes that were present (30%)" in finding.message
     assert "500 images" in finding.message
     assert "--set start_length=0.1" in finding.message
-    (finding,) = Monitor(FREQUENCIES, "ml-gcn").look_at_validation(2, scores, targets, 0.5, 0.05)
+    (finding,) = Monitor(FREQUENCIES, "ml-gcn", sigmoids=True).look_at_validation(2, scores, targets, 0.5, 0.05)
     assert "are dead" in finding.message
     assert "start_length" not in finding.message  # which a head without capsules has not
 

@@ -181,8 +181,7 @@ class CapsuleHead(nn.Module):
             backend = FusedVotes(capsules, weight, self.crf, dtype)
             return ImplicitVotes(backend, (capsules, weight, *pairwise), shape, once, dtype)
         inputs = tuple(each.to(dtype) for each in (capsules, weight, *pairwise))
-        correct = None if self.crf is None else self.crf.correct
-        lean = LeanVotes(inputs[0], inputs[1], correct, inputs[2:], keep=not once)
+        lean = LeanVotes(inputs[0], inputs[1], self.crf, inputs[2:], keep=not once)
         return ImplicitVotes(lean, inputs, shape, once)
 
     def _aggregate(
@@ -271,6 +270,9 @@ class CapsuleHead(nn.Module):
         if config.aggregation != "routing":
             inputs = config.correlation_rank or cells
             counts["correlation"] = inputs * classes * (self.capsules - 1)
+        if config.field != "none":  # which stands after the head, but counts with it
+            square = classes * classes if config.field_rank is None else 2 * classes * config.field_rank
+            counts["field"] = square + 3 * classes * config.field_groups
         return counts
 
     def _require_affordable(self) -> None:
@@ -288,6 +290,8 @@ class CapsuleHead(nn.Module):
             advice.append("correlation_rank=16")
         if "crf" in counts and config.crf_rank is None:
             advice.append("crf_rank=32")
+        if "field" in counts and config.field_rank is None:
+            advice.append("field_rank=32")
         height, width = self.grid
         raise ValueError(
             f"the head would need {total / 1e6:,.0f} million weights ({parts}), more than "

@@ -29,6 +29,7 @@ __all__ = [
 
 _BATCH = 512
 _LEAST_STEPS, _MOST_STEPS = 600, 4000
+_MOST_WORK = 2e13  # operations, so that thousands of classes take minutes on a CPU; they get fewer steps
 LOGISTIC_RATE = 0.05  # log-odds ratios reach 5, and Adam moves a weight by the rate in each step
 _LOOKS = 20  # at the held-out labels, to keep the best weights
 
@@ -43,7 +44,12 @@ class LabelPotentials(NamedTuple):
 
 
 def fit_potentials(
-    targets: Tensor, symmetric: bool = False, groups: int = 0, seed: int = 0, held_out: float = 0.1
+    targets: Tensor,
+    symmetric: bool = False,
+    groups: int = 0,
+    seed: int = 0,
+    held_out: float = 0.1,
+    device: torch.device | str = "cpu",
 ) -> LabelPotentials:
     """Potentials fitted to training labels [n, J] of 0 and 1.
 
@@ -53,14 +59,15 @@ def fit_potentials(
         groups: hidden units besides it.
         seed: of hiding and batches.
         held_out: share of the images that only choose the step to stop at.
+        device: where to compute.
     """
     fitting, judging, generator = divide_labels(targets, seed, held_out)
     judged = hide_labels(judging, generator)  # [m, J]
-    logistic = LabelLogistic(fitting.mean(dim=0), symmetric)
+    logistic = LabelLogistic(fitting.mean(dim=0), symmetric).to(device)
     fit_to_hidden_labels(logistic, fitting, judging, judged, generator, LOGISTIC_RATE)
     if not groups:
         return LabelPotentials(logistic.potentials.detach(), None)
-    both = LabelGroups(logistic, groups, generator)
+    both = LabelGroups(logistic, groups, generator).to(device)
     fit_to_hidden_labels(both, fitting, judging, judged, generator)
     return LabelPotentials(logistic.potentials.detach(), Groups(*(each.detach() for each in both.units)))
 
@@ -153,15 +160,18 @@ def fit_to_hidden_labels(
     generator: torch.Generator,
     rate: float = 0.01,
 ) -> float:
-    """Train a predictor, leave it at its best step, and give the held-out loss there."""
+    """Train a predictor on its device, leave it at its best step, and give the held-out loss there."""
     batch = min(_BATCH, len(fitting))
     steps = min(_MOST_STEPS, max(_LEAST_STEPS, 30 * len(fitting) // batch))
+    steps = max(1, min(steps, int(_MOST_WORK / (6 * batch * fitting.shape[1] ** 2))))
+    device = next(predictor.parameters()).device
+    judging, judged = judging.to(device), judged.to(device)
     optimizer = torch.optim.AdamW(predictor.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     best, kept = math.inf, _weights(predictor)  # few held-out images may have no hidden label to judge by
     for step in range(steps):
-        labels = fitting[torch.randint(len(fitting), (batch,), generator=generator)]  # [b, J]
-        known = hide_labels(labels, generator)  # [b, J]
+        drawn = fitting[torch.randint(len(fitting), (batch,), generator=generator)]  # [b, J]
+        labels, known = drawn.to(device), hide_labels(drawn, generator).to(device)  # [b, J]
         terms = F.binary_cross_entropy_with_logits(predictor(known), labels, reduction="none")  # [b, J]
         loss = (terms * known.isnan()).sum() / batch
         optimizer.zero_grad()

@@ -182,7 +182,9 @@ class CapsuleNetwork(
         if self.field is not None:
             self.field.set_prior(targets.double().mean(dim=0))
             if self.config.field_start == "labels" and self.field.weight is not None:
-                found = fit_potentials(targets, self.config.field_symmetric, self.config.field_groups)
+                found = fit_potentials(
+                    targets, self.config.field_symmetric, self.config.field_groups, device=self.field.bias.device
+                )
                 self.field.start_at(found.pairwise, found.groups)
         if isinstance(self.head, RivalHead):
             self.head.learn_labels(targets)

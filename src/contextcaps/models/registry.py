@@ -43,7 +43,11 @@ def model_config(
     _, settings = _preset(name)
     given = {"image_size": image_size, "backbone": backbone}
     asked = {field: value for field, value in given.items() if value is not None}
-    return ModelConfig.from_dict({**settings, "model": name, "num_classes": num_classes, **asked, **overrides})
+    config = ModelConfig.from_dict({**settings, "model": name, "num_classes": num_classes, **asked, **overrides})
+    idle = [field for field in overrides if field.startswith("field_")] if config.field == "none" else []
+    if idle:
+        raise ValueError(f"{idle[0]}: {name} has no field between decisions; set field=decisions, too")
+    return config
 
 
 def create_model(

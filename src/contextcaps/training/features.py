@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
@@ -26,9 +26,15 @@ from contextcaps.data.problems import DataError
 from contextcaps.data.progress import progress_of
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
+from contextcaps.training.lightning import Fabric
+from contextcaps.training.memory import forget_peak
 from contextcaps.training.predictions import Precision, autocast
+from contextcaps.training.processes import agree, settled_precision
 
-__all__ = ["FeatureLoader", "Features", "compute_features"]
+if TYPE_CHECKING:
+    from contextcaps.training.data import Part
+
+__all__ = ["FeatureLoader", "Features", "compute_features", "keep_features"]
 
 _FORMAT = 1
 _BATCH = 64
@@ -137,9 +143,9 @@ def compute_features(
         with entry_lock(folder, name, tell_waiting) as locked:
             remove_stale(folder, name, locked)
             if _open(final, prepared) is None:  # unless another process made them while this one waited
+                discard(final)  # damaged
                 if shutil.disk_usage(folder).free < needed:
                     raise OSError("the disk is full")
-                discard(final)  # damaged
                 temporary = temporary_folder(folder, name)
                 try:
                     _write(network, prepared, augmentation, precision, shape, temporary, progress)
@@ -152,6 +158,33 @@ def compute_features(
             "Free some space, choose another folder with --cache, or fewer --views"
         ) from error
     return Features(final, prepared)
+
+
+def keep_features(
+    fabric: Fabric, network: CapsuleNetwork, parts: tuple["Part", "Part"], config: TrainConfig, progress: bool
+) -> None:
+    """Freeze the backbone, and let both parts hand out its features instead of images."""
+    network.to(fabric.device).freeze_backbone()
+
+    def keep() -> None:
+        for part, augmented in zip(parts, (True, False), strict=True):
+            assert part.prepared is not None
+            shown = progress and fabric.is_global_zero
+            part.features = compute_features(
+                network, part.prepared, config, settled_precision(config), augmented, shown
+            )
+
+    failure: DataError | None = None
+    if fabric.local_rank == 0:  # one process of each machine computes them
+        try:
+            keep()
+        except DataError as error:
+            failure = error
+    if agree(fabric, failure is not None)[0]:  # all processes end, not only the one that computes
+        raise failure or DataError("another process could not keep the features")
+    if fabric.local_rank != 0:
+        keep()  # finds them
+    forget_peak()  # the features are computed once, whoever comes first
 
 
 def _open(final: Path, prepared: Prepared) -> Features | None:

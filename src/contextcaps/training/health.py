@@ -18,8 +18,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from contextcaps.models.presets import PRESETS
-
 __all__ = ["Finding", "Kind", "Monitor", "Statistics", "judge_result", "judge_scores"]
 
 Kind = Literal["dead", "constant", "saturated", "prior"]
@@ -107,7 +105,9 @@ class Statistics:
         return cls(images, freedom, *(torch.tensor(each, dtype=torch.float64) for each in lists))
 
 
-def judge_scores(seen: Statistics, frequencies: Tensor, model_name: str, where: str) -> list[Finding]:
+def judge_scores(
+    seen: Statistics, frequencies: Tensor, model_name: str, where: str, sigmoids: bool = False
+) -> list[Finding]:
     """Dead, constant and saturated classes.
 
     Args:
@@ -115,6 +115,7 @@ def judge_scores(seen: Statistics, frequencies: Tensor, model_name: str, where: 
         frequencies: [J], the share of training images that show each class; classes of frequency 0 are not judged.
         model_name: for the advice.
         where: what was looked at, as the message begins.
+        sigmoids: the scores are sigmoids, not lengths of capsules.
     """
     found: dict[Kind, tuple[str, str]] = {}
     has_positives = frequencies > 0  # [J]
@@ -122,14 +123,13 @@ def judge_scores(seen: Statistics, frequencies: Tensor, model_name: str, where: 
     present = has_positives & (seen.positives > 0)  # [J]
     dead, judged = int((lifeless & present).sum()), int(present.sum())
     if judged and dead >= DEAD_SHARE * judged:
-        capsules = _scores_are_lengths(model_name)
         found["dead"] = (
             f"{dead} of {judged} classes that were present ({dead / judged:.0%}) "
-            f"{'have dead capsules' if capsules else 'are dead'}: no score above "
+            f"{'are dead' if sigmoids else 'have dead capsules'}: no score above "
             f"{float(seen.maxima[lifeless & present].amax()):.2g} in {seen.images} images, so their loss hardly moves.",
-            "Try `--set start_length=0.1` (more if it is that already), or a lower `--lr`."
-            if capsules
-            else "Try a lower `--lr`, or `--loss bce`, which moves them from anywhere.",
+            "Try a lower `--lr`, or `--loss bce`, which moves them from anywhere."
+            if sigmoids
+            else "Try `--set start_length=0.1` (more if it is that already), or a lower `--lr`.",
         )
     alive = has_positives & ~lifeless  # [J]
     means = seen.sums / seen.images  # [J]
@@ -197,11 +197,12 @@ class Monitor:
     Args:
         frequencies: [J], the share of training images that show each class.
         model_name: the preset's, for the advice.
+        sigmoids: its scores are sigmoids, not lengths of capsules.
     """
 
-    def __init__(self, frequencies: Sequence[float] | Tensor, model_name: str) -> None:
+    def __init__(self, frequencies: Sequence[float] | Tensor, model_name: str, sigmoids: bool = False) -> None:
         self.frequencies = torch.as_tensor(frequencies, dtype=torch.float64).cpu()  # [J]
-        self.model_name = model_name
+        self.model_name, self.sigmoids = model_name, sigmoids
         self._window: collections.deque[Statistics] = collections.deque()
         # For each kind and place where it was seen, after how many more looks without it, it has gone away.
         self._alarms: dict[str, dict[str, int]] = {}
@@ -228,7 +229,7 @@ class Monitor:
         seen = Statistics.together(self._window)
         if len(self._window) < FEWEST_BATCHES or seen.images < FEWEST_IMAGES:
             return []
-        findings = judge_scores(seen, self.frequencies, self.model_name, f"step {step}")
+        findings = judge_scores(seen, self.frequencies, self.model_name, f"step {step}", self.sigmoids)
         # A kind at the edge comes and goes from look to look: it is gone when a whole window was without it.
         return self._new("training", findings, patience=WINDOW)
 
@@ -246,7 +247,11 @@ class Monitor:
         if not self._usable(scores):
             return []
         findings = judge_scores(
-            Statistics.of(scores, targets), self.frequencies, self.model_name, f"validation, epoch {epoch}"
+            Statistics.of(scores, targets),
+            self.frequencies,
+            self.model_name,
+            f"validation, epoch {epoch}",
+            self.sigmoids,
         )
         findings += judge_result(epoch, targets, mean_average_precision, prior, self.model_name)
         return self._new("validation", findings, patience=1)
@@ -282,12 +287,6 @@ class Monitor:
         for finding in findings:
             self._alarms.setdefault(finding.kind, {})[place] = patience
         return new
-
-
-def _scores_are_lengths(model_name: str) -> bool:
-    """Of capsules, rather than sigmoids."""
-    _, settings = PRESETS.get(model_name, ("", {}))
-    return settings.get("head", "capsules") == "capsules" and settings.get("field", "none") == "none"
 
 
 def _advice(model_name: str, otherwise: str) -> str:

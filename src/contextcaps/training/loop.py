@@ -23,6 +23,7 @@ from contextcaps.training.health import Monitor
 from contextcaps.training.interruption import Interruption
 from contextcaps.training.lightning import Fabric
 from contextcaps.training.module import Sealed, TaggingModule
+from contextcaps.training.processes import agree
 from contextcaps.training.recording import SilentRecorder
 from contextcaps.training.runs import Run
 from contextcaps.training.sharding import full_state, load_full_state, local_part
@@ -95,7 +96,7 @@ class TrainingLoop:
         self.run_folder, self.recorder, self.config = run, recorder, run.config
         self.network: CapsuleNetwork = module.network
         self.progress = Progress()
-        self.monitor = Monitor(frequencies, self.config.model)
+        self.monitor = Monitor(frequencies, self.config.model, self.network.config.scores_are_sigmoids)
         self.wrapped = fabric.setup_module(module)
         chosen = module.configure_optimizers()  # after the set-up, which may divide the weights among processes
         self.scheduler = chosen["lr_scheduler"]["scheduler"]
@@ -185,7 +186,7 @@ class TrainingLoop:
         self._read_losses()
         every = self.config.checkpoint_steps
         due = time.monotonic() - self._saved_at >= 60 * self.config.checkpoint_minutes
-        due, stop = self._agree(due or (every > 0 and step % every == 0), self.interruption.asked)
+        due, stop = agree(self.fabric, due or (every > 0 and step % every == 0), self.interruption.asked)
         # The end of an epoch has a checkpoint of its own, after the validation.
         if stop or (due and not at_the_end):
             self._save()
@@ -212,7 +213,7 @@ class TrainingLoop:
         """Refuse weights that are no numbers: they are neither validated nor saved."""
         weights = (parameter.detach() for parameter in self.network.parameters())
         broken = not all(bool(local_part(weight).isfinite().all()) for weight in weights)
-        if self._agree(broken)[0]:
+        if agree(self.fabric, broken)[0]:
             self._refuse("the weights are no numbers any more", math.nan, 0)
 
     def _refuse(self, what: str, loss: float, steps_ago: int) -> None:
@@ -257,7 +258,7 @@ class TrainingLoop:
         for finding in self.monitor.look_at_validation(progress.epoch, **result.seen) if result.seen else []:
             self.recorder.warn(finding.message)
         self._save(best=is_best)
-        if self._agree(self.interruption.asked)[0] and not self.is_done():
+        if agree(self.fabric, self.interruption.asked)[0] and not self.is_done():
             self._stop()
 
     def is_done(self) -> bool:
@@ -281,13 +282,6 @@ class TrainingLoop:
             f"saved; go on with: contextcaps train --resume {folder}"
         )
 
-    def _agree(self, *flags: bool) -> tuple[bool, ...]:
-        """Each flag, if any process has it."""
-        if self.fabric.world_size == 1:
-            return flags
-        votes = torch.tensor([float(flag) for flag in flags], device=self.fabric.device)
-        return tuple(bool(vote > 0) for vote in self.fabric.all_reduce(votes, reduce_op="sum"))
-
     def _save(self, best: bool = False) -> None:
         self._require_numbers()
         state = self.state_dict()
@@ -297,7 +291,7 @@ class TrainingLoop:
                 self.run_folder.checkpoints.save(state, best)
             except OSError as error:
                 failure = error
-        if self._agree(failure is not None)[0]:  # all processes end, not only the one that writes
+        if agree(self.fabric, failure is not None)[0]:  # all processes end, not only the one that writes
             raise failure or OSError("the first process could not save the checkpoint")
         self._saved_at = time.monotonic()
 

@@ -1,11 +1,13 @@
-"""How much memory a training has needed so far."""
+"""How much memory a process needs."""
 
+import contextlib
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
-__all__ = ["peak_memory"]
+__all__ = ["forget_peak", "peak_memory", "resident_memory"]
 
 
 def peak_memory(before: Any = None) -> dict[str, Any]:
@@ -23,17 +25,36 @@ def peak_memory(before: Any = None) -> dict[str, Any]:
             "capacity": torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory,
         }
     else:
-        found = {"where": "process", "bytes": _resident()}
+        found = {"where": "process", "bytes": _most_resident()}
     if isinstance(before, dict) and before.get("where") == found["where"] and before.get("bytes", 0) > found["bytes"]:
         return before
     return found
 
 
-def _resident() -> int:
+def forget_peak() -> None:
+    """Let the peak begin anew, where the system can: what was done before is not part of what is measured."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    with contextlib.suppress(OSError):  # not Linux, or not allowed
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def resident_memory(which: Literal["VmRSS", "VmHWM"]) -> int:
+    """Bytes that are resident now (VmRSS) or were at most (VmHWM); OSError where the system has no such file."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith(f"{which}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {which}")
+
+
+def _most_resident() -> int:
     """The highest resident memory of this process; 0 where the system does not tell."""
+    with contextlib.suppress(OSError):
+        return resident_memory("VmHWM")
     try:
         import resource
     except ImportError:  # Windows
         return 0
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return size if sys.platform == "darwin" else 1024 * size  # macOS counts in bytes, Linux in KiB
+    return size if sys.platform == "darwin" else 1024 * size  # macOS counts in bytes, others in KiB

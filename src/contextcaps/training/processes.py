@@ -12,7 +12,7 @@ from contextcaps.training.lightning import Fabric
 from contextcaps.training.predictions import Precision
 from contextcaps.training.sharding import shard_network
 
-__all__ = ["device_name", "make_fabric", "settle_processes", "settled_precision"]
+__all__ = ["agree", "device_name", "make_fabric", "settle_processes", "settled_precision"]
 
 _PLUGINS: dict[Precision, str] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -64,6 +64,14 @@ def _leave_processes() -> None:
     """
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+def agree(fabric: Fabric, *flags: bool) -> tuple[bool, ...]:
+    """Each flag, if any process has it."""
+    if fabric.world_size == 1:
+        return flags
+    votes = torch.tensor([float(flag) for flag in flags], device=fabric.device)
+    return tuple(bool(vote > 0) for vote in fabric.all_reduce(votes, reduce_op="sum"))
 
 
 def settled_precision(config: TrainConfig) -> Precision:

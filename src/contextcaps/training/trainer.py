@@ -18,7 +18,7 @@ from contextcaps.training.class_weights import class_weights
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, open_training_parts
 from contextcaps.training.failures import failures_told
-from contextcaps.training.features import compute_features
+from contextcaps.training.features import keep_features
 from contextcaps.training.lightning import Fabric
 from contextcaps.training.loop import Progress, StoppedRun, TrainingLoop
 from contextcaps.training.losses import settled_loss
@@ -128,12 +128,13 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
 
 
 def _require_same_network(run: Run, network: ModelConfig) -> None:
-    """A preset may have changed since a run began."""
+    """A preset may have changed since a run began; that the data have is told later, by what they are."""
     path = run.folder / "network.yaml"
     if not path.is_file():
         return
     begun = ModelConfig.from_yaml(path).to_dict()
-    other = [name for name, value in network.to_dict().items() if begun.get(name) != value]
+    of_data = ("num_classes", "class_names")
+    other = [name for name, value in network.to_dict().items() if name not in of_data and begun.get(name) != value]
     if other:
         raise RunError(
             f"{run.folder}: began with another network than {network.model} is now ({', '.join(other)}); its exported "
@@ -211,14 +212,14 @@ def _loop(
         if state is not None:  # the backbone that the run began with, whatever its file has become since
             kept = {name: value for name, value in state["network"].items() if name.startswith("backbone.")}
             network.load_state_dict(kept, strict=False)
-        _keep_features(fabric, network, parts, config, progress)
+        keep_features(fabric, network, parts, config, progress)
     loader = training.loader(config, shuffle=True, seed=config.seed, drop_last=True, **share)
     total_steps = config.epochs * -(-len(loader) // config.accumulate)
     module = TaggingModule(network, config, total_steps, weights, fabric.global_rank)
 
     step = 0 if state is None else state["progress"]["step"]
     if state is None:  # a checkpoint has what the network took from the labels
-        network.learn_labels(torch.tensor(training.targets()))
+        network.to(fabric.device).learn_labels(torch.tensor(training.targets()))
     recorder: SilentRecorder = SilentRecorder()
     if fabric.is_global_zero:
         history = [] if state is None else state["progress"]["history"]
@@ -254,20 +255,6 @@ def _loop(
             ended = f"{run.folder} has ended, after step {step}; its model is exported again"
             print(ended if loop.is_done() else going_on, file=sys.stderr, flush=True)
     return loop, recorder
-
-
-def _keep_features(
-    fabric: Fabric, network: CapsuleNetwork, parts: tuple[Part, Part], config: TrainConfig, progress: bool
-) -> None:
-    """Freeze the backbone, and let both parts hand out its features instead of images."""
-    network.to(fabric.device).freeze_backbone()
-    with fabric.rank_zero_first(local=True):  # one process of each machine computes them
-        for part, augmented in zip(parts, (True, False), strict=True):
-            assert part.prepared is not None
-            shown = progress and fabric.is_global_zero
-            part.features = compute_features(
-                network, part.prepared, config, settled_precision(config), augmented, shown
-            )
 
 
 def _mend_best(run: Run, progress: Progress) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from contextcaps.capsules.fused import crf_kernels
 from contextcaps.capsules.fused.availability import interpreted
+from contextcaps.capsules.guards import unchecked
 from contextcaps.capsules.mean_field import MeanFieldCRF
 
 __all__ = ["CompactVotes", "next_power"]
@@ -183,7 +184,10 @@ class CompactVotes:
                 self.capsules, self.weight, matrix, gradient, between, by_capsules, by_tile, sent, *numbers,
                 ITERATIONS=self.iterations, num_stages=1, **sizes,
             )  # fmt: skip
-            weight[groups] += by_tile.sum(dim=0)
+            if length == self.rows:
+                torch.sum(by_tile, dim=0, out=weight[groups])
+            else:  # a group in several chunks
+                weight[groups] += by_tile.sum(dim=0)
             if total is not None:
                 # What was sent last met the votes' gradient; what was sent before, that of the logits between.
                 received = gradient[groups, :, rows].reshape(-1, self.columns)
@@ -207,7 +211,7 @@ class CompactVotes:
             if self.crf is not None:
                 votes = self._cast(groups, rows).requires_grad_()
                 leaves = tuple(each.detach().requires_grad_() for each in self.pairwise)
-                with torch.enable_grad():
+                with torch.enable_grad(), unchecked():  # they were looked at in the forward pass
                     corrected = self._corrected(votes, leaves)
                 used = torch.autograd.grad(corrected, (votes, *leaves), given, allow_unused=True)
                 assert used[0] is not None

@@ -8,14 +8,16 @@ at a time: `lean_routing`.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from contextcaps.capsules.fused.lean_mean_field import LeanField, lean_field
 from contextcaps.capsules.fused.lean_routing import Record, route, route_back
 from contextcaps.capsules.fused.votes import Pair, RoutingFactors
+from contextcaps.capsules.mean_field import MeanFieldCRF
 
 __all__ = ["Gradients", "LeanVotes"]
 
@@ -45,30 +47,32 @@ class LeanVotes:
     Args:
         capsules: [B, K, A].
         weight: [K, A, J, I], or [D, A, J, I] shared by the K/D positions of a type.
-        correct: what the CRF does to votes [k, B, J, I]; None for none.
-        pairwise: the tensors that `correct` depends on, besides the votes.
+        crf: what corrects the votes; None for none.
+        pairwise: its potentials, in the precision to compute in.
         keep: keep the corrected votes, for several passes over them.
         tile_elements: votes to have in memory at a time; by default what suits the device.
-        keep_elements: corrected votes to keep at a time, by default what suits the device; those of one image at least.
+        keep_elements: corrected votes that a routing over classes keeps at a time, by default what suits the device;
+            those of one image at least. Other uses keep all.
     """
 
     def __init__(
         self,
         capsules: Tensor,
         weight: Tensor,
-        correct: Callable[..., Tensor] | None = None,
+        crf: MeanFieldCRF | None = None,
         pairwise: tuple[Tensor, ...] = (),
         keep: bool = True,
         tile_elements: int | None = None,
         keep_elements: int | None = None,
     ) -> None:
-        self.weight, self.correct, self.pairwise = weight.detach(), correct, tuple(each.detach() for each in pairwise)
+        self.weight, self.pairwise = weight.detach(), tuple(each.detach() for each in pairwise)
+        self.field: LeanField | None = None if crf is None else lean_field(crf, self.pairwise)
         self.positions = capsules.shape[1] // len(weight)  # that share a weight
         self.on_cpu = capsules.device.type == "cpu"
         tile, kept = (TILE_ON_CPU, KEPT_ON_CPU) if self.on_cpu else (TILE_ON_GPU, KEPT_ON_GPU)
         self.tile_elements = tile if tile_elements is None else tile_elements
         self.keep_elements = kept if keep_elements is None else keep_elements
-        self.keep = keep and correct is not None
+        self.keep = keep and crf is not None
         self._given_back: tuple[Tensor, ...] | None = None  # the inputs' gradients, if the routing gave them
         self._take(capsules.detach().transpose(0, 1))
 
@@ -102,7 +106,7 @@ class LeanVotes:
 
     def _keep(self) -> Tensor:
         batch, count, classes, attributes = self.shape
-        kept = self.capsules.new_empty(count, batch, classes, attributes)  # [K, B, J, I]
+        kept = self.capsules.new_empty(count, batch, attributes, classes).transpose(2, 3)  # [K, B, J, I]
         for tile in self.tiles():
             kept[tile] = self._computed(tile)
         return kept
@@ -134,19 +138,18 @@ class LeanVotes:
 
     def _computed(self, tile: slice) -> Tensor:
         votes = self._cast(self.capsules[tile], self._weight(tile))
-        return votes if self.correct is None else self.correct(votes, *self.pairwise)
+        return votes if self.field is None else self.field.correct(votes)
 
     def sums(self, weights: Tensor) -> Tensor:
-        batch, _, classes, attributes = self.shape
         by_capsule = weights.detach().transpose(0, 1).to(self.capsules.dtype)  # [K, B, J]
-        total = self.capsules.new_zeros(batch, classes, attributes, dtype=self.wide)  # [B, J, I]
+        total = self.zeros(self.shape[0], dtype=self.wide)  # [B, J, I]
         for tile in self.tiles():
             self.add_sum(total, self.votes(tile), by_capsule[tile].to(self.wide))
         return total.to(self.capsules.dtype)
 
     def agreements(self, vectors: Tensor) -> Tensor:
         batch, count, classes, _ = self.shape
-        vectors = vectors.detach().to(self.capsules.dtype)  # [B, J, I]
+        vectors = self.like_votes(vectors.detach())  # [B, J, I]
         found = self.capsules.new_empty(count, batch, classes)  # [K, B, J]
         for tile in self.tiles():
             torch.sum(self.votes(tile) * vectors, dim=3, out=found[tile])
@@ -156,24 +159,32 @@ class LeanVotes:
         if self._given_back is not None:
             given, self._given_back = self._given_back, None
             return given
-        dtype = self.capsules.dtype
-        sides = [(weights.transpose(0, 1).to(dtype), vectors.to(dtype)) for weights, vectors in pairs]
+        sides = [
+            (weights.transpose(0, 1).to(self.capsules.dtype), self.like_votes(vectors)) for weights, vectors in pairs
+        ]
+        agree = None if agree is None else self.like_votes(agree)
         found = self.no_gradients()
         agreements = self.capsules.new_empty(self.shape[1], self.shape[0], self.shape[2])  # [K, B, J]
         for tile in self.tiles():
-            gradient = self.zeros(tile)  # [k, B, J, I]
+            gradient = self.zeros(tile.stop - tile.start, self.shape[0])  # [k, B, J, I]
             for weights, vectors in sides:
                 gradient.addcmul_(weights[tile].unsqueeze(-1), vectors)
             votes = self.give_back(tile, gradient, found, agree is not None)
             if agree is not None and votes is not None:
-                torch.sum(votes * agree.to(dtype), dim=3, out=agreements[tile])
+                torch.sum(votes * agree, dim=3, out=agreements[tile])
         given = self._finished(found)
         return given if agree is None else (agreements.transpose(0, 1), *given)
 
-    def zeros(self, tile: slice) -> Tensor:
-        """[k, B, J, I]."""
-        batch, _, classes, attributes = self.shape
-        return self.capsules.new_zeros(tile.stop - tile.start, batch, classes, attributes)
+    def zeros(self, *first: int, dtype: torch.dtype | None = None) -> Tensor:
+        """[…, J, I], in memory as the votes are: after a CRF, classes are innermost."""
+        classes, attributes = self.shape[2:]
+        if self.field is None:
+            return self.capsules.new_zeros(*first, classes, attributes, dtype=dtype)
+        return self.capsules.new_zeros(*first, attributes, classes, dtype=dtype).transpose(-1, -2)
+
+    def like_votes(self, vectors: Tensor) -> Tensor:
+        """Vectors [B, J, I] in memory as the votes are, in the same precision."""
+        return self.zeros(len(vectors)).copy_(vectors)
 
     def no_gradients(self) -> Gradients:
         """Zeros, to begin with."""
@@ -186,9 +197,9 @@ class LeanVotes:
     def give_back(self, tile: slice, gradient: Tensor, found: Gradients, need_votes: bool = False) -> Tensor | None:
         """Carry a tile's gradient [k, B, J, I] to the inputs; and the tile's votes, after the CRF, if need be."""
         given, matrices = self.capsules[tile], self._weight(tile)
-        votes = self._cast(given, matrices) if self.correct is not None or need_votes else None
-        if self.correct is not None and votes is not None:
-            votes, gradient = self._through_the_crf(votes, gradient, found.pairwise)
+        votes = self._cast(given, matrices) if self.field is not None or need_votes else None
+        if self.field is not None and votes is not None:
+            votes, gradient = self.field.pull_back(votes, gradient, found.pairwise)
         flat = gradient.flatten(2)  # [k, B, J·I]
         found.capsules[tile] = torch.matmul(flat, matrices.flatten(2).transpose(1, 2))  # [k, B, A]
         if self.positions == 1 and found.weight.dtype == flat.dtype:
@@ -232,16 +243,3 @@ class LeanVotes:
             return
         for each, factor in zip(votes, weights, strict=True):  # one capsule after the other stays in the cache
             total.addcmul_(each.to(total.dtype), factor.unsqueeze(-1))
-
-    def _through_the_crf(self, votes: Tensor, gradient: Tensor, pairwise: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Votes after the CRF, and the gradient before it, [k, B, J, I]; the pairwise weights' gradient is added up."""
-        assert self.correct is not None
-        votes = votes.requires_grad_()  # [k, B, J, I]
-        leaves = tuple(each.detach().requires_grad_() for each in self.pairwise)
-        with torch.enable_grad():
-            corrected = self.correct(votes, *leaves)
-        before, *others = torch.autograd.grad(corrected, (votes, *leaves), gradient, allow_unused=True)
-        for total, each in zip(pairwise, others, strict=True):
-            if each is not None:  # without iterations there are no messages
-                total += each
-        return corrected.detach(), before

@@ -76,7 +76,7 @@ class _Routing:
         votes = self.votes
         sums: list[Tensor] = []
         states: list[Tensor] = []
-        state = votes.capsules.new_zeros(votes.shape[0], *votes.shape[2:], dtype=votes.wide)  # [B, J, I]
+        state = votes.zeros(votes.shape[0], dtype=votes.wide)  # [B, J, I]
         for turn in range(iterations):
             states.append(state)
             raw = torch.zeros_like(state)
@@ -155,7 +155,8 @@ class _Routing:
         votes, dtype = self.votes, self.votes.capsules.dtype
         by_factors = RoutingFactors(*(None if each is None else torch.zeros_like(each) for each in self.factors))
         for tile in votes.tiles():
-            cast, gradient = votes.votes(tile), votes.zeros(tile)  # [k, B, J, I]
+            cast = votes.votes(tile)  # [k, B, J, I]
+            gradient = votes.zeros(len(cast), votes.shape[0])  # [k, B, J, I]
             for turn, (state, reached) in enumerate(zip(states, gradients, strict=True)):
                 weights, by_logits, parts = self._back(cast, tile, state, reached, turn)
                 gradient.addcmul_(weights.unsqueeze(-1).to(dtype), reached.to(dtype))

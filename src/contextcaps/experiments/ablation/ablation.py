@@ -73,7 +73,7 @@ def ablate(
         config: what all runs share.
         seeds: how many, from the configuration's seed on.
         tries: points of hyper-parameters to try for each model on the validation part; 1 for no search.
-        try_epochs: of each try; by default a third of the epochs.
+        try_epochs: of each try; by default all, as fewer favour high learning rates.
         try_lr: factors of the learning rate to try.
         try_losses: losses to try.
         baseline: the label that differences are taken from; by default the first model's.
@@ -105,7 +105,7 @@ def ablate(
         base=dataclasses.replace(base, out=None, model=entries[0].preset),
         baseline=entries[0].label if baseline is None else baseline,
         tries=tries,
-        try_epochs=max(1, base.epochs // 3) if try_epochs is None else try_epochs,
+        try_epochs=base.epochs if try_epochs is None else try_epochs,
         try_lr=tuple(try_lr),
         try_losses=tuple(try_losses),
         test_data=test_data,

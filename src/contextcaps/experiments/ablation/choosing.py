@@ -49,7 +49,7 @@ def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
     own = plan.config(entry, plan.seeds[0], None)
     losses = _losses(plan, entry)
     factors = [1.0, *(factor for factor in plan.try_lr if factor != 1)]
-    most = min(len(_losses(plan, each)) for each in plan.entries)  # as many for every model
+    most = len(losses)
     everything = list(itertools.product(factors, range(most)))
     rest = everything[1:]
     random.Random(plan.base.seed).shuffle(rest)
@@ -63,12 +63,13 @@ def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
 
 
 def _losses(plan: Plan, entry: Entry) -> list[str]:
-    """A model's own loss, then the others to try."""
-    own = plan.config(entry, plan.seeds[0], None)
-    given = () if plan.base.loss == "auto" else (plan.base.loss,)
-    return list(
-        dict.fromkeys([settled_loss(own.loss, network_config(own, ("one", "other"))), *given, *plan.try_losses])
-    )
+    """A model's own loss, then the others to try: as many for every model, whichever its own is."""
+    config = plan.config(entry, plan.seeds[0], None)
+    own = settled_loss(config.loss, network_config(config, ("one", "other")))
+    wanted = [*plan.try_losses] if plan.base.loss == "auto" else [plan.base.loss, *plan.try_losses]
+    usual = ("margin", "bce") if plan.base.loss == "auto" else (plan.base.loss,)  # of models that name none
+    most = min(len({each, *wanted}) for each in usual)
+    return list(dict.fromkeys([own, *wanted, "margin", "bce", "asl"]))[:most]
 
 
 def try_folder(out: Path, entry: Entry, number: int) -> Path:

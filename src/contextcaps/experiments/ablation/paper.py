@@ -3,7 +3,9 @@
 Ramasinghe, Athuraliya and Khan, "A Context-aware Capsule Network for Multi-label Classification", ECCV workshops 2018.
 """
 
-__all__ = ["CAVEAT", "PAPER_EPOCHS", "PAPER_MAP", "PAPER_ROWS"]
+from contextcaps.experiments.ablation.grid import Entry
+
+__all__ = ["CAVEAT", "PAPER_EPOCHS", "PAPER_MAP", "PAPER_ROWS", "paper_row"]
 
 PAPER_MAP = {"capsnet": 42.38, "capsnet-rw-crf": 52.50, "capsnet-rw-crf-corr": 56.71, "contextcaps": 56.71}
 """Preset → mAP in the paper's table, in percent. It has no row for RW alone."""
@@ -24,3 +26,13 @@ CAVEAT = (
     "with precision threshold 0.5”), from one training each as far as it says, without intervals. They stand here "
     "to be looked at, not to be compared digit by digit."
 )
+
+_IDEAS = {"head", "aggregation", "routing", "routing_iterations", "normalize", "initial_routing", "crf", "field"}
+"""Fields of `ModelConfig` that make another model of it, rather than one of another size."""
+
+
+def paper_row(entry: Entry) -> str | None:
+    """The preset whose row in the paper a model stands for; None for what the paper does not have."""
+    if _IDEAS & entry.options.keys():
+        return None
+    return "capsnet-rw-crf-corr" if entry.preset == "contextcaps-literal" else entry.preset.removesuffix("-literal")

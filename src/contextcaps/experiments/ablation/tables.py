@@ -4,7 +4,7 @@ import dataclasses
 import math
 import statistics
 
-from contextcaps.experiments.ablation.paper import CAVEAT, PAPER_EPOCHS, PAPER_MAP, PAPER_ROWS
+from contextcaps.experiments.ablation.paper import CAVEAT, PAPER_EPOCHS, PAPER_MAP, PAPER_ROWS, paper_row
 from contextcaps.experiments.ablation.report import ModelReport, Report
 from contextcaps.experiments.ablation.wording import interval_text, percent_text, profit, signed_text
 from contextcaps.experiments.comparison_table import duration
@@ -74,8 +74,7 @@ def _paper(report: Report) -> Grid:
     base = report.baseline
     rows = []
     for model in report.models:
-        preset = model.entry.preset
-        row = "capsnet-rw-crf-corr" if preset == "contextcaps-literal" else preset.removesuffix("-literal")
+        row = paper_row(model.entry)
         if row not in PAPER_MAP:
             continue
         ours = "–" if base is None or model.difference is None else signed_text(model.difference.value)
@@ -114,7 +113,7 @@ def _convergence(report: Report) -> Grid:
         epochs = model.epochs_within
         finals = [run.history[-1]["val_mAP"] for run in model.runs]
         best = [max(record["val_mAP"] for record in run.history) for run in model.runs]
-        paper = PAPER_EPOCHS.get(model.entry.preset.removesuffix("-literal"))
+        paper = PAPER_EPOCHS.get(paper_row(model.entry) or "")
         rows.append(
             (
                 model.label,

@@ -78,7 +78,7 @@ class BenchSettings:
         chosen = dataclasses.replace(
             self,
             sizes=self.sizes or (("paper",) if gpu else ("small",)),
-            heads=self.heads or (tuple(HEADS) if gpu else ("capsnet", "contextcaps")),
+            heads=self.heads or (tuple(HEADS) if gpu else ("capsnet", "capsnet-rw-crf-corr")),
             ways=self.ways or tuple(WAYS),
             precisions=self.precisions or (("fp32", "bf16") if gpu else ("fp32",)),
             device="cuda" if gpu else "cpu",

@@ -58,7 +58,7 @@ def count_work(head: str, size: Size, mode: Mode) -> Work:
     """What a head (one of `HEADS`) of a size has to do in one forward pass or one training step.
 
     >>> from contextcaps.experiments.bench.sizes import SIZES
-    >>> round(count_work("contextcaps", SIZES["paper"], "step").operations / 1e12, 2)
+    >>> round(count_work("capsnet-rw-crf-corr", SIZES["paper"], "step").operations / 1e12, 2)
     0.87
     """
     preset, settings = HEADS[head]

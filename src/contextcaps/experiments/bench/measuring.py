@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from contextcaps.training.memory import resident_memory
+
 __all__ = ["Cost", "Memory", "measure", "release", "repeat"]
 
 
@@ -55,7 +57,7 @@ class Memory:
         try:
             ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back to the system, as far as it can
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-            self._base = _resident("VmRSS") - self.held
+            self._base = resident_memory("VmRSS") - self.held
         except (OSError, AttributeError, TypeError):
             self._base = math.nan
 
@@ -63,7 +65,7 @@ class Memory:
         """With what is held."""
         if self.device.type == "cuda":
             return float(torch.cuda.max_memory_allocated(self.device) - self._base)
-        return math.nan if math.isnan(self._base) else _resident("VmHWM") - self._base
+        return math.nan if math.isnan(self._base) else resident_memory("VmHWM") - self._base
 
 
 def measure(call: Callable[[], Any], memory: Memory, seconds: float, in_a_row: int = 1) -> Cost:
@@ -127,11 +129,3 @@ def _once(call: Callable[[], Any], device: torch.device, in_a_row: int) -> float
     last.record()
     torch.cuda.synchronize(device)
     return first.elapsed_time(last) / 1e3 / in_a_row
-
-
-def _resident(name: str) -> float:
-    """VmRSS, resident now, or VmHWM, its peak, in bytes; OSError where the system has no such file."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith(f"{name}:"):
-            return float(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {name}")

@@ -89,14 +89,14 @@ SIZES: dict[str, Size] = {
 HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     "capsnet": ("capsnet", {}),
     "capsnet-rw-crf": ("capsnet-rw-crf", {}),
-    "contextcaps": ("capsnet-rw-crf-corr", {}),
-    "contextcaps-joined": (
+    "capsnet-rw-crf-corr": ("capsnet-rw-crf-corr", {}),
+    "capsnet-rw-crf-corr-joined": (
         "capsnet-rw-crf-corr",
         {"aggregation": "routing+correlation", "initial_routing": "couplings"},
     ),
 }
-"""Name → preset and what it differs in; in the last one the correlation module joins the routing. What stands after
-the head of contextcaps, its field between decisions, is not measured."""
+"""Name → preset and what it differs in; in the last one the correlation module joins the routing. The head of
+contextcaps is that of capsnet-rw-crf-corr: its field between decisions comes after it, and is not measured."""
 
 
 def make_head(name: str, size: Size, backend: str, device: torch.device | str) -> CapsuleHead:
