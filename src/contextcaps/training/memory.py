@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-__all__ = ["forget_peak", "peak_memory", "resident_memory"]
+__all__ = ["forget_peak", "forget_resident_peak", "peak_memory", "resident_memory"]
 
 
 def peak_memory(before: Any = None) -> dict[str, Any]:
@@ -36,8 +36,13 @@ def forget_peak() -> None:
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    with contextlib.suppress(OSError):  # not Linux, or not allowed
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    with contextlib.suppress(OSError):
+        forget_resident_peak()
+
+
+def forget_resident_peak() -> None:
+    """Let VmHWM begin anew; OSError where the system cannot: not Linux, or not allowed."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def resident_memory(which: Literal["VmRSS", "VmHWM"]) -> int:

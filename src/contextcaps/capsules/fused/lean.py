@@ -101,6 +101,12 @@ class LeanVotes:
         size = -(-batch // -(-batch // most))  # groups of about one size
         return [slice(start, min(start + size, batch)) for start in range(0, batch, size)]
 
+    def parts(self) -> Iterator[tuple[slice, "LeanVotes"]]:
+        """The groups, each with its votes; what is kept of a single one stays from the forward pass to the backward."""
+        groups = self.groups()
+        for images in groups:
+            yield images, self if len(groups) == 1 else self.of_images(images)
+
     def prepare(self) -> None:
         """Nothing yet: what is kept is computed when it is first looked at."""
 

@@ -3,8 +3,8 @@
 Each iteration is one pass over the tiles: its logits are the agreement of a vote with the sum of all earlier decisions,
 and need not be kept. Backward likewise; and a last pass computes all couplings anew.
 
-No image needs another's votes. So where the votes after a CRF are too many to keep for the passes over them, a few
-images are routed after the other, and their votes computed a second time in the backward pass.
+No image needs another's votes. So where the votes after a CRF are too many to keep for the passes over them, the images
+are routed in groups, one group after the other, and their votes computed a second time in the backward pass.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,11 +36,9 @@ def route(
 ) -> tuple[Tensor, list[Record]]:
     """Decisions and sums [2, B, J, I], and a record for each group of images."""
     bias = None if bias is None else bias.detach()
-    groups = votes.groups()
     records = []
-    for images in groups:
-        part = _Routing(votes if len(groups) == 1 else votes.of_images(images), _of_images(factors, images))
-        records.append(part.forward(iterations, gain, bias))
+    for images, part in votes.parts():
+        records.append(_Routing(part, _of_images(factors, images)).forward(iterations, gain, bias))
     sums = torch.cat([record.sums[-1] for record in records])  # [B, J, I]
     dtype = votes.capsules.dtype
     kind = dtype if bias is None else torch.promote_types(dtype, bias.dtype)
@@ -51,11 +49,10 @@ def route_back(
     votes: "LeanVotes", records: list[Record], gradient: Tensor, found: "Gradients"
 ) -> tuple[RoutingFactors, Tensor | None]:
     """The gradients of the factors and of the bias [J, I]; and those of what the votes are made of, into `found`."""
-    groups = votes.groups()
     by_factors, by_bias = [], []
-    for images, record in zip(groups, records, strict=True):
-        part = _Routing(votes if len(groups) == 1 else votes.of_images(images), record.factors)
-        by_factor, by_sums = part.backward(record, gradient[:, images], found.of_images(images))
+    for (images, part), record in zip(votes.parts(), records, strict=True):
+        routing = _Routing(part, record.factors)
+        by_factor, by_sums = routing.backward(record, gradient[:, images], found.of_images(images))
         by_factors.append(by_factor)
         by_bias.append(by_sums)
     joined = (None if each[0] is None else torch.cat(each) for each in zip(*by_factors, strict=True))
@@ -78,6 +75,7 @@ class _Routing:
         states: list[Tensor] = []
         state = votes.zeros(votes.shape[0], dtype=votes.wide)  # [B, J, I]
         for turn in range(iterations):
+            state = state + squash(sums[-1]) if turn else state
             states.append(state)
             raw = torch.zeros_like(state)
             for tile in votes.tiles():
@@ -85,7 +83,6 @@ class _Routing:
                 couplings = self._couplings(cast, tile, state, turn)
                 votes.add_sum(raw, cast, couplings * self._factor(self.factors.votes, tile))
             sums.append(gain * raw if bias is None else gain * raw + bias)
-            state = state + squash(sums[-1])
         return Record(sums, states, self.factors, gain, bias is not None)
 
     def backward(self, record: Record, gradient: Tensor, found: "Gradients") -> tuple[RoutingFactors, Tensor]:

@@ -8,12 +8,11 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from contextcaps.training.memory import resident_memory
+from contextcaps.training.memory import forget_resident_peak, resident_memory
 
 __all__ = ["Cost", "Memory", "measure", "release", "repeat"]
 
@@ -56,7 +55,7 @@ class Memory:
         gc.collect()
         try:
             ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back to the system, as far as it can
-            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+            forget_resident_peak()
             self._base = resident_memory("VmRSS") - self.held
         except (OSError, AttributeError, TypeError):
             self._base = math.nan
