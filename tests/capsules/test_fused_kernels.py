@@ -17,6 +17,7 @@ pytest.importorskip("triton")
 from contextcaps.capsules import correlation_weights
 from contextcaps.capsules.fused import ImplicitVotes, compact_votes, triton_votes
 from contextcaps.capsules.fused.correlation import fused_correlation_weights
+from contextcaps.capsules.fused.streamed_field import StreamedField
 from contextcaps.capsules.fused.triton_votes import FusedVotes
 from contextcaps.capsules.mean_field import MeanFieldCRF
 from contextcaps.models import list_models
@@ -120,8 +121,8 @@ def test_variants(variant) -> None:
 @pytest.mark.parametrize("model", ["capsnet-rw-crf", "contextcaps"])
 @pytest.mark.parametrize(
     ("sizes", "batch"),
-    [((1, 2, 2, 1), 1), ((1, 8, 17, 3), 1), ((1, 16, 33, 2), 2), ((3, 1, 3, 5), 17)],
-    ids=["two classes", "17 classes", "33 classes", "17 images"],
+    [((1, 2, 2, 1), 1), ((1, 8, 17, 3), 1), ((1, 16, 33, 2), 2), ((1, 2, 205, 2), 2), ((3, 1, 3, 5), 17)],
+    ids=["two classes", "17 classes", "33 classes", "205 classes", "17 images"],
 )
 def test_odd_sizes(model, sizes, batch) -> None:
     compare(model, sizes, batch)
@@ -228,6 +229,35 @@ def test_shared_votes_in_several_chunks(iterations, monkeypatch) -> None:
     monkeypatch.setattr(compact_votes, "_STORED", 4 * 32 * 5)  # five rows
     monkeypatch.setattr(compact_votes, "_STREAMED", 4 * 32 * 5)
     compare("capsnet-rw-crf", (2, 3, 5, 4), 4, share_votes=True, crf_iterations=iterations)
+
+
+@settings(max_examples=60 if GPU else 12)
+@given(
+    rows=st.integers(1, 6),
+    classes=st.integers(2, 70),
+    iterations=st.integers(0, 3),
+    rank=st.sampled_from([None, 1, 4]),
+    seed=st.integers(0, 99),
+)
+def test_rows_of_votes_through_a_crf_that_does_not_fit_on_chip(rows, classes, iterations, rank, seed) -> None:
+    torch.manual_seed(seed)
+    crf = MeanFieldCRF(classes, iterations, rank=rank).double()
+    for each in crf.potentials:
+        each.data = 0.3 * torch.randn_like(each)
+    votes, gradient = torch.randn(2, rows, classes, dtype=torch.float64)
+    votes.requires_grad_()
+    expected = crf(votes[:, None, :, None])[:, 0, :, 0]  # [n, J]
+    wanted = torch.autograd.grad(expected, (votes, *crf.potentials), gradient, allow_unused=True)
+
+    field = StreamedField(crf, tuple(each.detach().float().to(DEVICE) for each in crf.potentials))
+    flat = votes.detach().float().to(DEVICE)
+    assert error(field.correct(flat).cpu(), expected) <= 1e-5
+    found = [field.pull_back(flat, gradient.float().to(DEVICE)), *field.pairwise.gradients()]
+    for one, other in zip(found, wanted, strict=True):
+        if other is None or float(other.norm()) < 1e-12:
+            assert float(one.norm()) <= 1e-5
+        else:
+            assert error(one.cpu(), other) <= 1e-4
 
 
 def test_a_literal_crf_without_iterations() -> None:

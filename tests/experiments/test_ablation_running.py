@@ -22,6 +22,7 @@ from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.running import Job, Runner
 from contextcaps.experiments.ablation.watching import Watch
 from contextcaps.experiments.ablation.worker import is_finished, work
+from contextcaps.experiments.comparison import read_history
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.runs import RunError
 
@@ -205,6 +206,19 @@ def test_tries_are_made_alike_and_written_down(cache, tmp_path, here) -> None:
         config = TrainConfig.from_yaml(run_folder(tmp_path, model["label"], 0) / "config.yaml")
         assert {name: getattr(config, name) for name in ("lr", "loss")} == model["choice"]["settings"]
     assert "chosen" in ablation.files["page"].read_text(encoding="utf-8")
+
+
+def test_the_best_try_is_the_first_seeds_run(cache, tmp_path, here) -> None:
+    config = small(cache)
+    ablate("capsnet", config, seeds=1, tries=2, out=tmp_path, resamples=20, progress=False)
+    run = run_folder(tmp_path, "capsnet", config.seed)
+    best = max((tmp_path / "tries" / "capsnet").glob("try-?"), key=lambda each: read_history(each)[-1]["val_mAP"])
+    assert (run / "metrics.csv").read_bytes() == (best / "metrics.csv").read_bytes()
+    assert TrainConfig.from_yaml(run / "config.yaml").out == str(run)
+    assert is_finished(run)
+    fewer = small(cache, epochs=2)  # tries of one epoch are no runs of two
+    ablate("capsnet", fewer, seeds=1, tries=2, try_epochs=1, out=tmp_path / "fewer", resamples=20, progress=False)
+    assert len((run_folder(tmp_path / "fewer", "capsnet", 0) / "metrics.csv").read_text().splitlines()) == 3
 
 
 def test_the_command_reports_without_training(whole, capsys) -> None:

@@ -1,7 +1,7 @@
 """Votes in compact form: one tensor of the votes' size, in half precision if that is asked for, and nothing else.
 
 Forward, one kernel takes capsules through votes and CRF to the corrected votes, which are all that is kept. Backward,
-the votes' gradient is written over them, and two kernels take it back through the CRF, computing anew what they need.
+the votes' gradient is written over them, and one more takes it back through the CRF, computing anew what it needs.
 Where a CRF does not fit on chip (many classes, a matrix per attribute, low rank, Algorithm 1 to the letter), its matrix
 products are PyTorch's, for a few capsules at a time.
 """
@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from contextcaps.capsules.fused import crf_kernels
 from contextcaps.capsules.fused.availability import interpreted
+from contextcaps.capsules.fused.streamed_field import StreamedField, streams
 from contextcaps.capsules.guards import unchecked
 from contextcaps.capsules.mean_field import MeanFieldCRF
 
@@ -77,7 +79,7 @@ class CompactVotes:
         if self.crf is None or not (self.iterations or self.crf.literal):
             return self.columns <= 256
         full = self.crf.weight is not None and self.crf.weight.ndim == 2
-        most = 160 if self.dtype == torch.float32 else 192
+        most = 32 if self.dtype == torch.float32 else 192  # products in float32 take more registers than there are
         return full and not self.crf.literal and self.iterations <= 2 and self.columns <= most
 
     @property
@@ -112,8 +114,14 @@ class CompactVotes:
                 **self._sizes_on_chip,
             )  # fmt: skip
             return
+        field = self._field()
         for groups, rows in self._chunks(_STREAMED):
-            self.votes[groups, :, rows, : self.classes] = self._corrected(self._cast(groups, rows), self.pairwise)
+            cast = self._cast(groups, rows)  # [g, I, r, J]
+            if field is not None:
+                cast = field.correct(cast.view(-1, self.classes)).view(cast.shape)
+            elif self.crf is not None:
+                cast = self._corrected(cast, self.pairwise)
+            self.votes[groups, :, rows, : self.classes] = cast
             self.votes[groups, :, rows, self.classes :] = 0
 
     def _chunks(self, elements: int) -> Iterator[tuple[slice, slice]]:
@@ -129,16 +137,18 @@ class CompactVotes:
         """Votes [g, I, r, J] before the CRF."""
         return torch.matmul(self.capsules[groups, None, rows], self.weight[groups, ..., : self.classes])
 
+    def _field(self) -> StreamedField | None:
+        """The CRF for rows of votes, if it is of that kind."""
+        return StreamedField(self.crf, self.pairwise) if self.crf is not None and streams(self.crf) else None
+
     def _corrected(self, votes: Tensor, pairwise: tuple[Tensor, ...]) -> Tensor:
-        """What the CRF makes of votes [g, I, r, J]."""
-        if self.crf is None:
-            return votes
-        if self.crf.weight is not None and self.crf.weight.ndim == 3:
-            by_class = votes.permute(0, 2, 3, 1)  # [g, r, J, I]
-            return self.crf.correct(by_class, *pairwise).permute(0, 3, 1, 2)  # [g, I, r, J]
-        # Attributes are alike, and classes innermost are what matrix products want.
-        flat = votes.flatten(0, 1).unsqueeze(3)  # [g·I, r, J, 1]
-        return self.crf.correct(flat, *pairwise).view(votes.shape)  # [g, I, r, J]
+        """What any other CRF makes of votes [g, I, r, J]."""
+        assert self.crf is not None
+        return self.crf.correct(votes.permute(0, 2, 3, 1), *pairwise).permute(0, 3, 1, 2)  # [g, I, r, J]
+
+    def _described(self, tensor: Tensor) -> tuple[Any, Any]:
+        """Tiles of rows of [n, r, JP], by their first classes and by the others."""
+        return tuple(TensorDescriptor.from_tensor(tensor, [1, self._tile, part]) for part in self.parts)
 
     def unmake(self) -> tuple[Tensor, ...]:
         """Gradients of capsules [B, K, A], vote weights [K or D, A, J, I] and potentials, for that of the votes."""
@@ -160,40 +170,38 @@ class CompactVotes:
         """Gradients of capsules [G, R, A] and weights [G, I, A, JP], and of the pairwise matrix, if there is one."""
         chunks = list(self._chunks(_STORED))
         groups, rows = chunks[0]  # the largest
+        whole = rows.stop - rows.start == self.rows  # all rows of a group in one chunk
         most = (groups.stop - groups.start) * self.decision * (rows.stop - rows.start)
-        by_capsules = self._zeros(self.groups, self.decision, self.rows, self.attributes)  # [G, I, R, A]
-        weight = self._zeros(*self.weight.shape)  # [G, I, A, JP]
-        buffers = gradient.new_empty(max(0, 2 * self.iterations - 1), most, self.columns)  # sent, sent again, between
+        wide = gradient.new_empty(0, dtype=torch.float32)
+        by_capsules = wide.new_empty(self.groups, self.decision, self.rows, self.attributes)  # [G, I, R, A]
+        weight = wide.new_empty(self.weight.shape) if whole else self._zeros(*self.weight.shape)  # [G, I, A, JP]
+        buffer = gradient.new_empty(max(0, 2 * self.iterations - 1) * most * self.columns)
+        one = self.decision * self.attributes * self.columns  # weights of a group
+        tile_buffer = wide.new_empty(-(-(rows.stop - rows.start) // self._tile) * (groups.stop - groups.start) * one)
         total = self._zeros(_PARTS, self.columns, self.columns) if self.iterations else None
         matrix = self.weight if self.matrix is None else self.matrix
-        sizes = self._sizes_on_chip
+        given = self._described(gradient.view(-1, self.rows, self.columns))
         for groups, rows in chunks:
             count, length = groups.stop - groups.start, rows.stop - rows.start
-            numbers = (
-                groups.start, self.rows, rows.start, rows.stop, self.classes, float(self.classes), 1 / self.classes,
-            )  # fmt: skip
-            here = count * self.decision * length
-            sent, again, between = (*(each[:here] for each in buffers), gradient, gradient, gradient)[:3]
-            if self.iterations == 2:
-                crf_kernels.between_kernel[(count, self.decision, -(-length // self._tile))](
-                    self.capsules, self.weight, matrix, gradient, sent, again, between, *numbers, num_stages=1, **sizes
-                )
-            tiles = -(-length // self._tile)
-            by_tile = gradient.new_empty(tiles, count, *self.weight.shape[1:], dtype=torch.float32)  # [t, g, I, A, JP]
+            tiles, here = -(-length // self._tile), count * self.decision * length * self.columns
+            kept = buffer[: max(0, 2 * self.iterations - 1) * here].view(-1, length, self.columns)
+            by_tile = tile_buffer[: tiles * count * one].view(tiles, count, *self.weight.shape[1:])  # [t, g, I, A, JP]
             crf_kernels.backward_kernel[(count, self.decision, tiles)](
-                self.capsules, self.weight, matrix, gradient, between, by_capsules, by_tile, sent, *numbers,
-                ITERATIONS=self.iterations, num_stages=1, **sizes,
+                self.capsules, self.weight, matrix, *given, *(self._described(kept) if len(kept) else given),
+                by_capsules, by_tile, groups.start, self.rows, rows.start, rows.stop, self.classes,
+                float(self.classes), 1 / self.classes, ITERATIONS=self.iterations, num_stages=1, **self._sizes_on_chip,
             )  # fmt: skip
-            if length == self.rows:
+            if whole:
                 torch.sum(by_tile, dim=0, out=weight[groups])
-            else:  # a group in several chunks
+            else:
                 weight[groups] += by_tile.sum(dim=0)
             if total is not None:
                 # What was sent last met the votes' gradient; what was sent before, that of the logits between.
+                sent = kept.view(2 * self.iterations - 1, -1, self.columns)
                 received = gradient[groups, :, rows].reshape(-1, self.columns)
-                _add_outer(total, again if self.iterations == 2 else sent, received)
+                total = _add_outer(total, sent[self.iterations - 1], received)
                 if self.iterations == 2:
-                    _add_outer(total, sent, between)
+                    total = _add_outer(total, sent[0], sent[2])
         capsules = by_capsules.sum(dim=1)  # [G, R, A]
         if total is None:
             return capsules, weight, *(torch.zeros_like(each) for each in self.pairwise)
@@ -206,37 +214,46 @@ class CompactVotes:
         capsules = torch.empty_like(self.capsules, dtype=torch.float32)  # [G, R, A]
         weight = self._zeros(*self.weight.shape[:3], self.classes)  # [G, I, A, J]
         pairwise = tuple(torch.zeros_like(each, dtype=torch.float32) for each in self.pairwise)
+        field = self._field()
         for groups, rows in self._chunks(_STREAMED):
             given = gradient[groups, :, rows, : self.classes]  # [g, I, r, J]
-            if self.crf is not None:
-                votes = self._cast(groups, rows).requires_grad_()
-                leaves = tuple(each.detach().requires_grad_() for each in self.pairwise)
-                with torch.enable_grad(), unchecked():  # they were looked at in the forward pass
-                    corrected = self._corrected(votes, leaves)
-                used = torch.autograd.grad(corrected, (votes, *leaves), given, allow_unused=True)
-                assert used[0] is not None
-                given = used[0]
-                for total, each in zip(pairwise, used[1:], strict=True):
-                    if each is not None:
-                        total += each
+            if field is not None:
+                cast, shape = self._cast(groups, rows).view(-1, self.classes), given.shape
+                given = field.pull_back(cast, given.reshape(-1, self.classes)).view(shape)
+            elif self.crf is not None:
+                given = self._pulled_back(self._cast(groups, rows), given, pairwise)
             taken = self.capsules[groups, rows].unsqueeze(1)  # [g, 1, r, A]
             weight[groups] += torch.matmul(taken.transpose(2, 3), given)  # [g, I, A, J]
             by_row = torch.matmul(given, self.weight[groups, ..., : self.classes].transpose(2, 3))  # [g, I, r, A]
             capsules[groups, rows] = by_row.float().sum(dim=1)
-        return capsules, weight, *pairwise
+        return capsules, weight, *(pairwise if field is None else field.pairwise.gradients())
+
+    def _pulled_back(self, votes: Tensor, gradient: Tensor, totals: tuple[Tensor, ...]) -> Tensor:
+        """The gradient of votes [g, I, r, J] before any other CRF; that of the potentials is added to `totals`."""
+        votes = votes.requires_grad_()
+        leaves = tuple(each.detach().requires_grad_() for each in self.pairwise)
+        with torch.enable_grad(), unchecked():  # they were looked at in the forward pass
+            corrected = self._corrected(votes, leaves)
+        found, *others = torch.autograd.grad(corrected, (votes, *leaves), gradient, allow_unused=True)
+        assert found is not None
+        for total, each in zip(totals, others, strict=True):
+            if each is not None:
+                total += each
+        return found
 
 
-def _add_outer(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add leftᵀ · right, of [n, J] both, to total [parts, J, J], whose sum over parts is what is wanted."""
+def _add_outer(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """`total` + leftᵀ · right, of [n, J] both; in total [parts, J, J], whose sum over parts is what is wanted."""
     parts = len(total)
     even = len(left) // parts * parts
     sides = [each[:even].view(parts, -1, each.shape[1]) for each in (left, right)]
     if even and left.is_cuda and left.dtype != torch.float32:
-        total += torch.bmm(sides[0].transpose(1, 2), sides[1], out_dtype=torch.float32)
+        total = torch.baddbmm(total, sides[0].transpose(1, 2), sides[1], out_dtype=torch.float32)
     elif even:
-        total += torch.bmm(sides[0].transpose(1, 2).float(), sides[1].float())
+        total = torch.baddbmm(total, sides[0].transpose(1, 2).float(), sides[1].float())
     if even < len(left):
         total[0] += left[even:].float().t() @ right[even:].float()
+    return total
 
 
 def next_power(number: int) -> int:

@@ -13,7 +13,7 @@ ever compared with J.
 import triton
 import triton.language as tl
 
-__all__ = ["backward_kernel", "between_kernel", "forward_kernel", "split_classes"]
+__all__ = ["backward_kernel", "forward_kernel", "split_classes"]
 
 BESIDES = tl.constexpr(-30000.0)
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -126,108 +126,94 @@ def _pull_back_softmax(q1, q2, g1, g2):
 
 
 @triton.jit
-def between_kernel(
-    x_ptr, w_ptr, p_ptr, du_ptr, s_ptr, t_ptr, dl_ptr, first, R, start, stop, J, scale, offset,
-    A: tl.constexpr, AP: tl.constexpr, I: tl.constexpr, TILE: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Back through the second of two iterations, for groups from `first` on and rows `start` … `stop` - 1.
-
-    Written are the gradient of the logits between the two iterations (dl), and, for the gradient of the pairwise
-    weights, minus what was sent in the first and in the second (s, t); each [own, i, r, J].
-    """
-    own, i, tile = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
-    group = own + first
-    JP: tl.constexpr = J1 + J2
-    j1, j2 = tl.arange(0, J1), J1 + tl.arange(0, J2)
-    rows = start + tile * TILE + tl.arange(0, TILE)
-    inside = (rows < stop)[:, None]
-    p11, p12, p21, p22 = _load_pairwise(p_ptr, j1, j2, JP)
-    base = w_ptr + (group * I + i) * A * JP
-    w1 = _load_weight(base, j1, J, A, AP, JP)
-    w2 = _load_weight(base, j2, J, A, AP, JP)
-    x = _load_capsules(x_ptr, group, rows, inside, R, A, AP)
-    place = ((own * I + i) * (stop - start) + (rows - start)[:, None]) * JP
-    l1 = tl.dot(x, w1, input_precision=PRECISION)
-    l2 = tl.dot(x, w2, input_precision=PRECISION)
-    e1, e2, z = _exponentials(l1, l2)
-    z = (z * scale)[:, None]
-    s1 = (scale * offset - e1 * z).to(x.dtype)
-    s2 = (scale * offset - e2 * z).to(x.dtype)
-    tl.store(s_ptr + place + j1[None, :], s1, mask=inside)
-    tl.store(s_ptr + place + j2[None, :], s2, mask=inside)
-    l1, l2 = _add_messages(l1, l2, s1, s2, p11, p12, p21, p22, PRECISION)
-    e1, e2, z = _exponentials(l1, l2)
-    z = z[:, None]
-    e1, e2 = e1 * z, e2 * z  # the second marginals
-    tl.store(t_ptr + place + j1[None, :], (scale * offset - e1 * scale).to(x.dtype), mask=inside)
-    tl.store(t_ptr + place + j2[None, :], (scale * offset - e2 * scale).to(x.dtype), mask=inside)
-    given = du_ptr + ((group * I + i) * R + rows[:, None]) * JP
-    du1 = tl.load(given + j1[None, :], mask=inside, other=0.0)
-    du2 = tl.load(given + j2[None, :], mask=inside, other=0.0)
-    g1, g2 = _pull_back_messages(du1, du2, p11, p12, p21, p22, PRECISION)
-    g1, g2 = _pull_back_softmax(e1, e2, g1, g2)
-    tl.store(dl_ptr + place + j1[None, :], (g1 * -scale).to(x.dtype), mask=inside)
-    tl.store(dl_ptr + place + j2[None, :], (g2 * -scale).to(x.dtype), mask=inside)
+def _load_tile(desc, matrix, row, column, TILE: tl.constexpr, N: tl.constexpr):
+    return desc.load([matrix, row, column]).reshape(TILE, N)
 
 
 @triton.jit
 def backward_kernel(
-    x_ptr, w_ptr, p_ptr, du_ptr, dl_ptr, dx_ptr, dw_ptr, s_ptr, first, R, start, stop, J, scale, offset,
+    x_ptr, w_ptr, p_ptr, du1, du2, kept1, kept2, dx_ptr, dw_ptr, first, R, start, stop, J, scale, offset,
     A: tl.constexpr, AP: tl.constexpr, I: tl.constexpr, TILE: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr,
     ITERATIONS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Back through the first iteration, to dx[g, i, r, :] and, for each tile of rows, dw[tile, own, i, :, :].
+    """Back through the CRF, to dx[g, i, r, :] and, for each tile of rows, dw[tile, own, i, :, :].
 
-    With two iterations, the gradient of the logits between them is dl[own, i, r, :], from `between_kernel`. With one,
-    minus what was sent is written to s[own, i, r, :].
+    For groups from `first` on and rows `start` … `stop` - 1. `du1` and `du2` describe du[(g, i), r, :], a tile and the
+    first or second classes at a time. What the gradient of the pairwise weights needs is kept in
+    kept[(n, own, i), r, :], described likewise: for n = 0 minus what was sent in the first iteration; with two
+    iterations, for n = 1 in the second, and for n = 2 the gradient of the logits between the two.
+
+    Registers are what is short here: so tiles are described rather than pointed to, and what is needed again is
+    computed or loaded again.
     """
-    own, i, tile = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    own, i, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    count = tl.num_programs(0)
     group = own + first
     JP: tl.constexpr = J1 + J2
     a = tl.arange(0, AP)
     j1, j2 = tl.arange(0, J1), J1 + tl.arange(0, J2)
-    if ITERATIONS > 0:
-        p11, p12, p21, p22 = _load_pairwise(p_ptr, j1, j2, JP)
-    base = w_ptr + (group * I + i) * A * JP
+    given, place = group * I + i, own * I + i
+    row = tile * TILE
+    rows = start + row + tl.arange(0, TILE)
+    inside = (rows < stop)[:, None]
+    x = _load_capsules(x_ptr, group.to(tl.int64), rows, inside, R, A, AP)
+    base = w_ptr + given.to(tl.int64) * A * JP
     w1 = _load_weight(base, j1, J, A, AP, JP)
     w2 = _load_weight(base, j2, J, A, AP, JP)
-    rows = start + tile * TILE + tl.arange(0, TILE)
-    inside = (rows < stop)[:, None]
-    x = _load_capsules(x_ptr, group, rows, inside, R, A, AP)
-    given = du_ptr + ((group * I + i) * R + rows[:, None]) * JP
+    d1, d2 = _load_tile(du1, given, start + row, 0, TILE, J1), _load_tile(du2, given, start + row, J1, TILE, J2)
     if ITERATIONS == 0:
-        dv1 = tl.load(given + j1[None, :], mask=inside, other=0.0)
-        dv2 = tl.load(given + j2[None, :], mask=inside, other=0.0)
+        dv1, dv2 = d1, d2
     else:
-        place = ((own * I + i) * (stop - start) + (rows - start)[:, None]) * JP
-        last = dl_ptr + place if ITERATIONS == 2 else given
+        p11, p12, p21, p22 = _load_pairwise(p_ptr, j1, j2, JP)
         l1 = tl.dot(x, w1, input_precision=PRECISION)
         l2 = tl.dot(x, w2, input_precision=PRECISION)
         e1, e2, z = _exponentials(l1, l2)
-        z = z[:, None]
-        e1, e2 = e1 * z, e2 * z  # the first marginals
         if ITERATIONS == 1:
-            tl.store(s_ptr + place + j1[None, :], (scale * offset - e1 * scale).to(x.dtype), mask=inside)
-            tl.store(s_ptr + place + j2[None, :], (scale * offset - e2 * scale).to(x.dtype), mask=inside)
-        d1 = tl.load(last + j1[None, :], mask=inside, other=0.0)
-        d2 = tl.load(last + j2[None, :], mask=inside, other=0.0)
+            z = z[:, None]
+            e1, e2 = e1 * z, e2 * z  # the only marginals
+            kept1.store([place, row, 0], (scale * offset - e1 * scale).to(x.dtype)[None, :, :])
+            kept2.store([place, row, J1], (scale * offset - e2 * scale).to(x.dtype)[None, :, :])
+        else:
+            z = (z * scale)[:, None]
+            s1 = (scale * offset - e1 * z).to(x.dtype)
+            s2 = (scale * offset - e2 * z).to(x.dtype)
+            kept1.store([place, row, 0], s1[None, :, :])
+            kept2.store([place, row, J1], s2[None, :, :])
+            l1, l2 = _add_messages(l1, l2, s1, s2, p11, p12, p21, p22, PRECISION)
+            e1, e2, z = _exponentials(l1, l2)
+            z = z[:, None]
+            e1, e2 = e1 * z, e2 * z  # the second marginals
+            place += count * I
+            kept1.store([place, row, 0], (scale * offset - e1 * scale).to(x.dtype)[None, :, :])
+            kept2.store([place, row, J1], (scale * offset - e2 * scale).to(x.dtype)[None, :, :])
+            g1, g2 = _pull_back_messages(d1, d2, p11, p12, p21, p22, PRECISION)
+            g1, g2 = _pull_back_softmax(e1, e2, g1, g2)
+            d1, d2 = (g1 * -scale).to(x.dtype), (g2 * -scale).to(x.dtype)
+            place += count * I
+            kept1.store([place, row, 0], d1[None, :, :])
+            kept2.store([place, row, J1], d2[None, :, :])
+            tl.debug_barrier()
+            l1 = tl.dot(x, w1, input_precision=PRECISION)
+            l2 = tl.dot(x, w2, input_precision=PRECISION)
+            e1, e2, z = _exponentials(l1, l2)
+            z = z[:, None]
+            e1, e2 = e1 * z, e2 * z  # the first marginals
         g1, g2 = _pull_back_messages(d1, d2, p11, p12, p21, p22, PRECISION)
         g1, g2 = _pull_back_softmax(e1, e2, g1, g2)
-        # Loaded late, or once more: registers are what is short here.
-        tl.debug_barrier()
-        g1 = tl.load(given + j1[None, :], mask=inside, other=0.0).to(tl.float32) - scale * g1
-        g2 = tl.load(given + j2[None, :], mask=inside, other=0.0).to(tl.float32) - scale * g2
+        g1, g2 = g1 * -scale, g2 * -scale
         if ITERATIONS == 2:
-            g1 += tl.load(last + j1[None, :], mask=inside, other=0.0).to(tl.float32)
-            g2 += tl.load(last + j2[None, :], mask=inside, other=0.0).to(tl.float32)
+            g1 += d1.to(tl.float32)
+            g2 += d2.to(tl.float32)
+        tl.debug_barrier()
+        g1 += _load_tile(du1, given, start + row, 0, TILE, J1).to(tl.float32)
+        g2 += _load_tile(du2, given, start + row, J1, TILE, J2).to(tl.float32)
         dv1, dv2 = g1.to(x.dtype), g2.to(x.dtype)
     dw1 = tl.dot(tl.trans(x), dv1, input_precision=PRECISION)
     dw2 = tl.dot(tl.trans(x), dv2, input_precision=PRECISION)
     dx = tl.dot(dv1, tl.trans(w1), input_precision=PRECISION)
     dx = tl.dot(dv2, tl.trans(w2), dx, input_precision=PRECISION)
-    found = dx_ptr + ((group * I + i) * R + rows[:, None]) * A
+    found = dx_ptr + (given.to(tl.int64) * R + rows[:, None]) * A
     tl.store(found + a[None, :], dx, mask=inside & (a < A)[None, :])
-    out = dw_ptr + ((tile * tl.num_programs(0) + own) * I + i) * A * JP
+    out = dw_ptr + ((tile * count + own).to(tl.int64) * I + i) * A * JP
     tl.store(out + a[:, None] * JP + j1[None, :], dw1, mask=(a < A)[:, None])
     tl.store(out + a[:, None] * JP + j2[None, :], dw2, mask=(a < A)[:, None])

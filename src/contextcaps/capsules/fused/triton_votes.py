@@ -15,6 +15,9 @@ __all__ = ["FusedVotes"]
 
 _MOST_ROUTED = 1 << 15  # votes of a capsule; beyond, they do not fit into registers
 _MOST_COUNTED = (1 << 31) - 1  # votes of a group; beyond, offsets take 64 bits
+_SHARED = (
+    96 << 10
+)  # bytes of shared memory that votes on their way may take; every GPU since compute capability 8 has them
 _BLOCK = 512  # classes at a time, where no softmax needs all of them
 _RUN = 8  # capsules at a time, where pairs are multiplied out
 
@@ -41,7 +44,7 @@ class FusedVotes(CompactVotes):
     @property
     def _shares(self) -> tuple[int, int]:
         """Into how many parts the capsules are divided, and how many capsules each has."""
-        parts = max(1, min(self.count, (8 if interpreted() else 4096) // self.batch))
+        parts = max(1, min(self.count, (8 if interpreted() else 2048) // self.batch))
         share = -(-self.count // parts)
         return -(-self.count // share), share
 
@@ -60,7 +63,12 @@ class FusedVotes(CompactVotes):
         # A single warp needs no barriers; it has registers for 2560 votes.
         warps = max(1, min(16, next_power(-(-self._attributes["IP"] * self.columns // 2560))))
         sizes = {**self._attributes, "J1": first, "J2": second, "WIDE": self._wide}
-        return {**sizes, "STAGES": 2, "num_warps": warps}
+        return {**sizes, "num_warps": warps}
+
+    def _stages(self, most: int, tiles: int) -> int:
+        """Into how many stages a pass is divided: `most`, or as many as shared memory has room for."""
+        capsule = self._attributes["IP"] * self.columns * self.dtype.itemsize
+        return min(most, 1 + _SHARED // (tiles * capsule))
 
     def _in_blocks(self) -> tuple[tuple[int, int, int], dict[str, int]]:
         """Grid and sizes of a kernel that takes a block of classes."""
@@ -141,7 +149,8 @@ class FusedVotes(CompactVotes):
         for turn in range(iterations):
             routing_kernels.pass_kernel[(self.batch, parts)](
                 votes, *_or(votes, factors), states[turn], found, *self._sizes, share,
-                self._even(factors), FIRST=turn == 0, **self._routing_sizes, **_kinds(factors),
+                self._even(factors), FIRST=turn == 0, STAGES=self._stages(3, 1),
+                **self._routing_sizes, **_kinds(factors),
             )  # fmt: skip
             grid, sizes = self._deciding(bias)
             routing_kernels.decide_kernel[grid](
@@ -175,7 +184,7 @@ class FusedVotes(CompactVotes):
                 routing_kernels.back_kernel[(self.batch, parts)](
                     votes, *_or(votes, factors), states[turn], gradients[turn], found, *weights[turn - 1],
                     *_or(votes, by_factors), *self._sizes, share, ADD=turn + 1 < iterations,
-                    **self._routing_sizes, **_kinds(factors),
+                    STAGES=self._stages(2, 3), **self._routing_sizes, **_kinds(factors),
                 )  # fmt: skip
         by_factors = self._last(factors, gradients, states, weights, self._even(factors), by_factors)
         by_bias = None if bias is None else wide.sum(dim=0)[:, : self.classes].t().to(bias.dtype)  # [J, I]
@@ -195,7 +204,7 @@ class FusedVotes(CompactVotes):
         routing_kernels.last_kernel[(self.batch, parts)](
             votes, *_or(votes, factors), votes if states is None else states, gradients,
             votes if weights is None else weights, *_or(votes, by_factors), *self._sizes,
-            share, even, T=len(gradients), **self._routing_sizes, **_kinds(factors),
+            share, even, T=len(gradients), STAGES=1, **self._routing_sizes, **_kinds(factors),
         )  # fmt: skip
         self.overwritten = True
         return by_factors

@@ -16,7 +16,7 @@ from contextcaps.atomic import write_atomically
 from contextcaps.data.cache import entry_lock
 from contextcaps.data.problems import DataError
 from contextcaps.data.splits import open_part
-from contextcaps.experiments.ablation.choosing import choose, points, try_config, try_folder
+from contextcaps.experiments.ablation.choosing import adopt, choose, points, try_config, try_folder
 from contextcaps.experiments.ablation.document import report_document
 from contextcaps.experiments.ablation.figures import write_figures
 from contextcaps.experiments.ablation.grid import Entry, Plan, parse_models, plan_file
@@ -172,6 +172,7 @@ def _run(plan: Plan, folder: Path, at_once: AtOnce, resamples: int | None, progr
                 continue
             if chosen.tries:
                 watch.say(f"{entry.label}: {', '.join(f'{name} {value}' for name, value in chosen.settings.items())}")
+            adopt(plan, entry, chosen, folder, run_folder(folder, entry.label, plan.seeds[0]))
             jobs += [_job(plan, entry, seed, folder, chosen.settings, resamples) for seed in plan.seeds]
         # Seed by seed: whoever looks early, or stops, has all models.
         runner.run(sorted(jobs, key=lambda job: job.config.seed))

@@ -4,18 +4,20 @@ import dataclasses
 import itertools
 import math
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
+from contextcaps.atomic import write_atomically
 from contextcaps.experiments.ablation.grid import Entry, Plan
 from contextcaps.experiments.ablation.worker import is_trained
 from contextcaps.experiments.comparison import read_history
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.losses import settled_loss
-from contextcaps.training.runs import RunError
+from contextcaps.training.runs import Run, RunError
 from contextcaps.training.trainer import network_config
 
-__all__ = ["Choice", "Try", "choose", "points", "try_config", "try_folder"]
+__all__ = ["Choice", "Try", "adopt", "choose", "points", "try_config", "try_folder"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Choice:
     settings: dict[str, Any]
     tries: tuple[Try, ...]
     """None where there was nothing to choose from."""
+    number: int = 0
+    """Of the try that was best, or 0."""
 
 
 def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
@@ -102,4 +106,17 @@ def choose(plan: Plan, entry: Entry, out: Path) -> Choice:
     if not known:
         raise RunError(f"{entry.label}: none of its {len(tries)} tries came to an end; see the logs in {out / 'tries'}")
     best = max(known, key=lambda each: (each.mAP, -each.number))
-    return Choice(entry.label, best.settings, tuple(tries))
+    return Choice(entry.label, best.settings, tuple(tries), best.number)
+
+
+def adopt(plan: Plan, entry: Entry, chosen: Choice, out: Path, place: Path) -> None:
+    """Copy the chosen try to where the first seed's run belongs: where it had all epochs, it is that run."""
+    if not chosen.number or plan.try_epochs != plan.base.epochs or place.exists():
+        return
+    unfinished = place.with_name(f".{place.name}.copy")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(try_folder(out, entry, chosen.number), unfinished)
+    found = Run.open(unfinished).config
+    write_atomically(unfinished / "config.yaml", dataclasses.replace(found, out=str(place)).to_yaml())
+    unfinished.rename(place)
