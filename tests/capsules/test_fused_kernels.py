@@ -151,6 +151,17 @@ def test_half_precision(model) -> None:
     compare(model, (4, 8, 21, 8), 5, HALF)
 
 
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_unequal_parts_of_classes_in_several_chunks(iterations, monkeypatch) -> None:
+    monkeypatch.setattr(compact_votes, "_STORED", 4 * 48 * 5)  # five rows
+    compare("capsnet-rw-crf", (1, 3, 40, 4), 4, HALF, share_votes=True, crf_iterations=iterations)
+
+
+@pytest.mark.parametrize("rank", [None, 4])
+def test_many_classes_in_half_precision(rank) -> None:
+    compare("capsnet-rw-crf", (1, 8, 205, 4), 2, HALF, crf_rank=rank)
+
+
 @settings(max_examples=60 if GPU else 6)
 @given(
     sizes=st.tuples(*(st.integers(1, most) for most in (3, 9)), st.integers(2, 40), st.integers(1, 6)),

@@ -216,6 +216,7 @@ def test_the_best_try_is_the_first_seeds_run(cache, tmp_path, here) -> None:
     assert (run / "metrics.csv").read_bytes() == (best / "metrics.csv").read_bytes()
     assert TrainConfig.from_yaml(run / "config.yaml").out == str(run)
     assert is_finished(run)
+    assert json.loads((run / "run.json").read_text())["adopted"] == f"tries/capsnet/{best.name}"
     fewer = small(cache, epochs=2)  # tries of one epoch are no runs of two
     ablate("capsnet", fewer, seeds=1, tries=2, try_epochs=1, out=tmp_path / "fewer", resamples=20, progress=False)
     assert len((run_folder(tmp_path / "fewer", "capsnet", 0) / "metrics.csv").read_text().splitlines()) == 3

@@ -2,8 +2,8 @@
 
 Forward, one kernel takes capsules through votes and CRF to the corrected votes, which are all that is kept. Backward,
 the votes' gradient is written over them, and one more takes it back through the CRF, computing anew what it needs.
-Where a CRF does not fit on chip (many classes, a matrix per attribute, low rank, Algorithm 1 to the letter), its matrix
-products are PyTorch's, for a few capsules at a time.
+Where a CRF does not fit on chip (many classes, float32, more than two iterations, low rank, a matrix per attribute,
+Algorithm 1 to the letter), its matrix products are PyTorch's, for a few capsules at a time.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from contextcaps.capsules.mean_field import MeanFieldCRF
 
 __all__ = ["CompactVotes", "next_power"]
 
-_STREAMED = 1 << 25  # votes at a time where the CRF is PyTorch's
+_STREAMED = 1 << 25  # votes at a time where matrix products are PyTorch's
 _STORED = 1 << 26  # votes at a time whose messages are written down for the pairwise weights' gradient
 _PARTS = 64  # into which the rows of that gradient's matrix products are divided; a single one keeps few cores busy
 
@@ -50,7 +50,7 @@ class CompactVotes:
         self.crf, self.iterations = crf, 0 if crf is None else crf.iterations
         self.parts = crf_kernels.split_classes(self.classes)  # J1, J2
         self.columns = sum(self.parts)  # JP
-        self.on_chip = self._fits_on_chip()
+        self.on_chip = self._fits_on_chip(capsules.device)
         self._kinds = (capsules.dtype, weight.dtype)
         by_capsule = capsules.detach().transpose(0, 1).to(self.dtype).contiguous()  # [K, B, A]
         self.capsules = by_capsule.view(self.groups, self.rows, self.attributes)  # [G, R, A]
@@ -73,14 +73,24 @@ class CompactVotes:
         wider[inside] = tensor
         return wider
 
-    def _fits_on_chip(self) -> bool:
+    def _fits_on_chip(self, device: torch.device) -> bool:
         if self.attributes >= 32:  # more than the 99 KiB of shared memory of compute capability 8.6, with a CRF
             return False
         if self.crf is None or not (self.iterations or self.crf.literal):
             return self.columns <= 256
         full = self.crf.weight is not None and self.crf.weight.ndim == 2
-        most = 32 if self.dtype == torch.float32 else 192  # products in float32 take more registers than there are
-        return full and not self.crf.literal and self.iterations <= 2 and self.columns <= most
+        return full and not self.crf.literal and self.iterations <= 2 and self.columns <= self._most_on_chip(device)
+
+    def _most_on_chip(self, device: torch.device) -> int:
+        """Columns of a CRF that registers have room for.
+
+        Products in float32 take more of them, and so do those of GPUs whose matrix products do not read their operands
+        from shared memory.
+        """
+        if self.dtype == torch.float32:
+            return 32
+        wide = device.type != "cuda" or torch.cuda.get_device_capability(device)[0] in (9, 10)
+        return 192 if wide else 80
 
     @property
     def _tile(self) -> int:
@@ -155,7 +165,8 @@ class CompactVotes:
         assert self.votes is not None
         assert self.overwritten
         gradient = self.votes  # [G, I, R, JP]
-        found = self._unmake_on_chip(gradient) if self.on_chip else self._unmake_streamed(gradient)
+        with torch.autocast(gradient.device.type, enabled=False):  # everything has its precision
+            found = self._unmake_on_chip(gradient) if self.on_chip else self._unmake_streamed(gradient)
         self.votes, self.overwritten = None, False
         capsules, weight, *pairwise = found
         by_capsule = capsules.view(self.count, self.batch, self.attributes).transpose(0, 1)  # [B, K, A]
@@ -213,8 +224,8 @@ class CompactVotes:
         """The same, with the CRF's products by PyTorch."""
         capsules = torch.empty_like(self.capsules, dtype=torch.float32)  # [G, R, A]
         weight = self._zeros(*self.weight.shape[:3], self.classes)  # [G, I, A, J]
-        pairwise = tuple(torch.zeros_like(each, dtype=torch.float32) for each in self.pairwise)
         field = self._field()
+        pairwise = tuple(torch.zeros_like(each, dtype=torch.float32) for each in self.pairwise if field is None)
         for groups, rows in self._chunks(_STREAMED):
             given = gradient[groups, :, rows, : self.classes]  # [g, I, r, J]
             if field is not None:

@@ -130,7 +130,7 @@ def _load_tile(desc, matrix, row, column, TILE: tl.constexpr, N: tl.constexpr):
     return desc.load([matrix, row, column]).reshape(TILE, N)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "start"])
 def backward_kernel(
     x_ptr, w_ptr, p_ptr, du1, du2, kept1, kept2, dx_ptr, dw_ptr, first, R, start, stop, J, scale, offset,
     A: tl.constexpr, AP: tl.constexpr, I: tl.constexpr, TILE: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr,
@@ -139,7 +139,8 @@ def backward_kernel(
     """Back through the CRF, to dx[g, i, r, :] and, for each tile of rows, dw[tile, own, i, :, :].
 
     For groups from `first` on and rows `start` … `stop` - 1. `du1` and `du2` describe du[(g, i), r, :], a tile and the
-    first or second classes at a time. What the gradient of the pairwise weights needs is kept in
+    first or second classes at a time; a tile's rows from `stop` on have zeros for capsules, and nothing of them is
+    kept. What the gradient of the pairwise weights needs is kept in
     kept[(n, own, i), r, :], described likewise: for n = 0 minus what was sent in the first iteration; with two
     iterations, for n = 1 in the second, and for n = 2 the gradient of the logits between the two.
 

@@ -43,7 +43,7 @@ class _Pairwise(Protocol):
 class _Full:
     def __init__(self, matrix: Tensor) -> None:
         self.matrix = matrix.clone().fill_diagonal_(0.0)  # [J, J]
-        self.total = torch.zeros_like(self.matrix, dtype=torch.float32)
+        self.total: Tensor | None = None
 
     def add_messages(self, rows: Tensor, sent: Tensor) -> Tensor:
         return torch.addmm(rows, sent, self.matrix)
@@ -52,9 +52,12 @@ class _Full:
         return torch.mm(gradient, self.matrix.t())
 
     def add_gradient(self, sent: Tensor, gradient: Tensor) -> None:
-        self.total += _outer(sent, gradient)
+        found = _outer(sent, gradient)
+        self.total = found if self.total is None else self.total.add_(found)
 
     def gradients(self) -> tuple[Tensor, ...]:
+        if self.total is None:  # there were no iterations
+            return (torch.zeros_like(self.matrix, dtype=torch.float32),)
         return (self.total.fill_diagonal_(0.0),)
 
 

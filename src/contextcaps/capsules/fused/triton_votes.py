@@ -15,9 +15,7 @@ __all__ = ["FusedVotes"]
 
 _MOST_ROUTED = 1 << 15  # votes of a capsule; beyond, they do not fit into registers
 _MOST_COUNTED = (1 << 31) - 1  # votes of a group; beyond, offsets take 64 bits
-_SHARED = (
-    96 << 10
-)  # bytes of shared memory that votes on their way may take; every GPU since compute capability 8 has them
+_SHARED = 88 << 10  # bytes of votes on their way into shared memory; compute capability 8.6 has 99 KiB, some for sums
 _BLOCK = 512  # classes at a time, where no softmax needs all of them
 _RUN = 8  # capsules at a time, where pairs are multiplied out
 

@@ -82,7 +82,7 @@ def try_folder(out: Path, entry: Entry, number: int) -> Path:
 
 
 def try_config(plan: Plan, entry: Entry, number: int, out: Path) -> TrainConfig:
-    """Of one try: the first seed, and fewer epochs with the whole schedule."""
+    """Of one try: the first seed, and as many epochs as tries have, with the whole schedule."""
     settings = points(plan, entry)[number - 1]
     return plan.config(entry, plan.seeds[0], try_folder(out, entry, number), epochs=plan.try_epochs, **settings)
 
@@ -116,7 +116,13 @@ def adopt(plan: Plan, entry: Entry, chosen: Choice, out: Path, place: Path) -> N
     unfinished = place.with_name(f".{place.name}.copy")
     shutil.rmtree(unfinished, ignore_errors=True)
     place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(try_folder(out, entry, chosen.number), unfinished)
-    found = Run.open(unfinished).config
-    write_atomically(unfinished / "config.yaml", dataclasses.replace(found, out=str(place)).to_yaml())
+    origin = try_folder(out, entry, chosen.number)
+    shutil.copytree(origin, unfinished)
+    run = Run.open(unfinished)
+    run.record(adopted=str(origin.relative_to(out)))
+    write_atomically(unfinished / "config.yaml", dataclasses.replace(run.config, out=str(place)).to_yaml())
+    # Beside how many others it ran is said there.
+    order = origin.with_name(f"{origin.name}.json")
+    if order.exists():
+        shutil.copy(order, place.with_name(f"{place.name}.json"))
     unfinished.rename(place)

@@ -152,7 +152,10 @@ class Runner:
     def _start(self, job: Job) -> None:
         job.folder.parent.mkdir(parents=True, exist_ok=True)
         order = job.folder.with_name(f"{job.folder.name}.json")
-        content = {**job.order(), "beside": max(len(self._running), self._room() - 1 if self.at_once else 0)}
+        beside = max(len(self._running), self._room() - 1 if self.at_once else 0)
+        with contextlib.suppress(OSError, ValueError, KeyError):  # gone on with: the times are of then, too
+            beside = max(beside, int(json.loads(order.read_text(encoding="utf-8"))["beside"]))
+        content = {**job.order(), "beside": beside}
         write_atomically(order, json.dumps(content, indent=2) + "\n")
         environment = dict(os.environ)
         if self._room() > 1 and "OMP_NUM_THREADS" not in environment:

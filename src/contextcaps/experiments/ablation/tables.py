@@ -201,9 +201,11 @@ def _tries(report: Report) -> Grid:
                 )
             )
     headings = ("model", "try", "learning rate", "loss", "validation mAP", "")
+    plan = report.plan
     note = (
-        f"{report.plan.tries} tries for each model, of {report.plan.try_epochs} epochs each with seed "
-        f"{report.plan.seeds[0]}; the highest validation mAP is taken for all seeds. The test part has no say."
+        f"{plan.tries} tries for each model, of {plan.try_epochs} epochs each with seed "
+        f"{plan.seeds[0]}; the highest validation mAP is taken for all seeds. The test part has no say."
+        + (" A try of all epochs that was chosen is that seed's run." if plan.try_epochs == plan.base.epochs else "")
     )
     return Grid("tries", "Hyper-parameters", headings, tuple(rows), note)
 
