@@ -15,8 +15,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from contextcaps.capsules.fused import crf_kernels
 from contextcaps.capsules.fused.availability import interpreted
+from contextcaps.capsules.fused.lean_mean_field import lean_field
 from contextcaps.capsules.fused.streamed_field import StreamedField, streams
-from contextcaps.capsules.guards import unchecked
 from contextcaps.capsules.mean_field import MeanFieldCRF
 
 __all__ = ["CompactVotes", "next_power"]
@@ -130,7 +130,8 @@ class CompactVotes:
             if field is not None:
                 cast = field.correct(cast.view(-1, self.classes)).view(cast.shape)
             elif self.crf is not None:
-                cast = self._corrected(cast, self.pairwise)
+                by_class = lean_field(self.crf, self.pairwise).correct(cast.permute(0, 2, 3, 1))  # [g, r, J, I]
+                cast = by_class.permute(0, 3, 1, 2)  # [g, I, r, J]
             self.votes[groups, :, rows, : self.classes] = cast
             self.votes[groups, :, rows, self.classes :] = 0
 
@@ -150,11 +151,6 @@ class CompactVotes:
     def _field(self) -> StreamedField | None:
         """The CRF for rows of votes, if it is of that kind."""
         return StreamedField(self.crf, self.pairwise) if self.crf is not None and streams(self.crf) else None
-
-    def _corrected(self, votes: Tensor, pairwise: tuple[Tensor, ...]) -> Tensor:
-        """What any other CRF makes of votes [g, I, r, J]."""
-        assert self.crf is not None
-        return self.crf.correct(votes.permute(0, 2, 3, 1), *pairwise).permute(0, 3, 1, 2)  # [g, I, r, J]
 
     def _described(self, tensor: Tensor) -> tuple[Any, Any]:
         """Tiles of rows of [n, r, JP], by their first classes and by the others."""
@@ -183,10 +179,11 @@ class CompactVotes:
         groups, rows = chunks[0]  # the largest
         whole = rows.stop - rows.start == self.rows  # all rows of a group in one chunk
         most = (groups.stop - groups.start) * self.decision * (rows.stop - rows.start)
+        kinds = max(0, 2 * self.iterations - 1)  # of what is kept: sent, sent again, the gradient between
         wide = gradient.new_empty(0, dtype=torch.float32)
         by_capsules = wide.new_empty(self.groups, self.decision, self.rows, self.attributes)  # [G, I, R, A]
         weight = wide.new_empty(self.weight.shape) if whole else self._zeros(*self.weight.shape)  # [G, I, A, JP]
-        buffer = gradient.new_empty(max(0, 2 * self.iterations - 1) * most * self.columns)
+        buffer = gradient.new_empty(kinds * most * self.columns)
         one = self.decision * self.attributes * self.columns  # weights of a group
         tile_buffer = wide.new_empty(-(-(rows.stop - rows.start) // self._tile) * (groups.stop - groups.start) * one)
         total = self._zeros(_PARTS, self.columns, self.columns) if self.iterations else None
@@ -195,7 +192,7 @@ class CompactVotes:
         for groups, rows in chunks:
             count, length = groups.stop - groups.start, rows.stop - rows.start
             tiles, here = -(-length // self._tile), count * self.decision * length * self.columns
-            kept = buffer[: max(0, 2 * self.iterations - 1) * here].view(-1, length, self.columns)
+            kept = buffer[: kinds * here].view(-1, length, self.columns)
             by_tile = tile_buffer[: tiles * count * one].view(tiles, count, *self.weight.shape[1:])  # [t, g, I, A, JP]
             crf_kernels.backward_kernel[(count, self.decision, tiles)](
                 self.capsules, self.weight, matrix, *given, *(self._described(kept) if len(kept) else given),
@@ -208,7 +205,7 @@ class CompactVotes:
                 weight[groups] += by_tile.sum(dim=0)
             if total is not None:
                 # What was sent last met the votes' gradient; what was sent before, that of the logits between.
-                sent = kept.view(2 * self.iterations - 1, -1, self.columns)
+                sent = kept.view(kinds, -1, self.columns)
                 received = gradient[groups, :, rows].reshape(-1, self.columns)
                 total = _add_outer(total, sent[self.iterations - 1], received)
                 if self.iterations == 2:
@@ -232,25 +229,16 @@ class CompactVotes:
                 cast, shape = self._cast(groups, rows).view(-1, self.classes), given.shape
                 given = field.pull_back(cast, given.reshape(-1, self.classes)).view(shape)
             elif self.crf is not None:
-                given = self._pulled_back(self._cast(groups, rows), given, pairwise)
+                votes, reached = (
+                    each.permute(0, 2, 3, 1) for each in (self._cast(groups, rows), given)
+                )  # [g, r, J, I]
+                _, before = lean_field(self.crf, self.pairwise).pull_back(votes, reached, pairwise)
+                given = before.permute(0, 3, 1, 2)  # [g, I, r, J]
             taken = self.capsules[groups, rows].unsqueeze(1)  # [g, 1, r, A]
             weight[groups] += torch.matmul(taken.transpose(2, 3), given)  # [g, I, A, J]
             by_row = torch.matmul(given, self.weight[groups, ..., : self.classes].transpose(2, 3))  # [g, I, r, A]
             capsules[groups, rows] = by_row.float().sum(dim=1)
         return capsules, weight, *(pairwise if field is None else field.pairwise.gradients())
-
-    def _pulled_back(self, votes: Tensor, gradient: Tensor, totals: tuple[Tensor, ...]) -> Tensor:
-        """The gradient of votes [g, I, r, J] before any other CRF; that of the potentials is added to `totals`."""
-        votes = votes.requires_grad_()
-        leaves = tuple(each.detach().requires_grad_() for each in self.pairwise)
-        with torch.enable_grad(), unchecked():  # they were looked at in the forward pass
-            corrected = self._corrected(votes, leaves)
-        found, *others = torch.autograd.grad(corrected, (votes, *leaves), gradient, allow_unused=True)
-        assert found is not None
-        for total, each in zip(totals, others, strict=True):
-            if each is not None:
-                total += each
-        return found
 
 
 def _add_outer(total: Tensor, left: Tensor, right: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from contextcaps.experiments.comparison import read_history
 from contextcaps.training.report.evaluation import Estimate
 from contextcaps.training.runs import Run, RunError
 
-__all__ = ["RunResult", "Tested", "read_result", "run_folder"]
+__all__ = ["RunResult", "Tested", "read_result", "run_folder", "runs_beside"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +114,7 @@ def read_result(out: Path, label: str, seed: int) -> RunResult:
         seconds=seconds,
         facts=run.facts,
         batch=run.config.batch_size * run.config.accumulate * int(run.facts.get("processes", 1)),
-        beside=_beside(folder),
+        beside=runs_beside(folder),
     )
 
 
@@ -134,7 +134,8 @@ def _timing(path: Path) -> tuple[float, float]:
         return math.nan, math.nan
 
 
-def _beside(folder: Path) -> int:
+def runs_beside(folder: Path) -> int:
+    """How many other runs shared the device with one; 0 where nothing says so."""
     try:
         return int(json.loads(folder.with_name(f"{folder.name}.json").read_text(encoding="utf-8"))["beside"])
     except (OSError, ValueError, KeyError, TypeError):

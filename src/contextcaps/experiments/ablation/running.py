@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from contextcaps.atomic import write_atomically
 from contextcaps.experiments.ablation.grid import check_run
+from contextcaps.experiments.ablation.results import runs_beside
 from contextcaps.experiments.ablation.watching import Watch
 from contextcaps.experiments.ablation.worker import has_diverged, is_finished, is_trained
 from contextcaps.training.config import TrainConfig
@@ -152,10 +153,9 @@ class Runner:
     def _start(self, job: Job) -> None:
         job.folder.parent.mkdir(parents=True, exist_ok=True)
         order = job.folder.with_name(f"{job.folder.name}.json")
-        beside = max(len(self._running), self._room() - 1 if self.at_once else 0)
-        with contextlib.suppress(OSError, ValueError, KeyError):  # gone on with: the times are of then, too
-            beside = max(beside, int(json.loads(order.read_text(encoding="utf-8"))["beside"]))
-        content = {**job.order(), "beside": beside}
+        now = max(len(self._running), self._room() - 1 if self.at_once else 0)
+        # Gone on with, a run has times from before, too.
+        content = {**job.order(), "beside": max(now, runs_beside(job.folder))}
         write_atomically(order, json.dumps(content, indent=2) + "\n")
         environment = dict(os.environ)
         if self._room() > 1 and "OMP_NUM_THREADS" not in environment:
