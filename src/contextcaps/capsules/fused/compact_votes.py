@@ -16,6 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from contextcaps.capsules.fused import crf_kernels
 from contextcaps.capsules.fused.availability import interpreted
 from contextcaps.capsules.fused.lean_mean_field import lean_field
+from contextcaps.capsules.fused.outer import OuterSum
 from contextcaps.capsules.fused.streamed_field import StreamedField, streams
 from contextcaps.capsules.mean_field import MeanFieldCRF
 
@@ -23,7 +24,6 @@ __all__ = ["CompactVotes", "next_power"]
 
 _STREAMED = 1 << 25  # votes at a time where matrix products are PyTorch's
 _STORED = 1 << 26  # votes at a time whose messages are written down for the pairwise weights' gradient
-_PARTS = 64  # into which the rows of that gradient's matrix products are divided; a single one keeps few cores busy
 
 
 class CompactVotes:
@@ -126,14 +126,18 @@ class CompactVotes:
             return
         field = self._field()
         for groups, rows in self._chunks(_STREAMED):
-            cast = self._cast(groups, rows)  # [g, I, r, J]
+            cast = self._cast(groups, rows)  # [g, I, r, JP]
+            place = self.votes[groups, :, rows]
             if field is not None:
-                cast = field.correct(cast.view(-1, self.classes)).view(cast.shape)
+                flat = (-1, self.columns)
+                out = place.view(flat) if place.is_contiguous() else None
+                cast = field.correct(cast.view(flat), out).view(cast.shape)
             elif self.crf is not None:
-                by_class = lean_field(self.crf, self.pairwise).correct(cast.permute(0, 2, 3, 1))  # [g, r, J, I]
-                cast = by_class.permute(0, 3, 1, 2)  # [g, I, r, J]
-            self.votes[groups, :, rows, : self.classes] = cast
-            self.votes[groups, :, rows, self.classes :] = 0
+                by_class = cast[..., : self.classes].permute(0, 2, 3, 1)  # [g, r, J, I]
+                corrected = lean_field(self.crf, self.pairwise).correct(by_class)
+                cast[..., : self.classes] = corrected.permute(0, 3, 1, 2)
+            if cast.data_ptr() != place.data_ptr():
+                place.copy_(cast)
 
     def _chunks(self, elements: int) -> Iterator[tuple[slice, slice]]:
         """Groups and rows, so many votes at a time."""
@@ -145,12 +149,14 @@ class CompactVotes:
                 yield slice(group, min(group + groups, self.groups)), slice(row, min(row + rows, self.rows))
 
     def _cast(self, groups: slice, rows: slice) -> Tensor:
-        """Votes [g, I, r, J] before the CRF."""
-        return torch.matmul(self.capsules[groups, None, rows], self.weight[groups, ..., : self.classes])
+        """Votes [g, I, r, JP] before the CRF, zeros beyond J."""
+        return torch.matmul(self.capsules[groups, None, rows], self.weight[groups])
 
     def _field(self) -> StreamedField | None:
         """The CRF for rows of votes, if it is of that kind."""
-        return StreamedField(self.crf, self.pairwise) if self.crf is not None and streams(self.crf) else None
+        if self.crf is None or not streams(self.crf):
+            return None
+        return StreamedField(self.crf, self.pairwise, self.columns)
 
     def _described(self, tensor: Tensor) -> tuple[Any, Any]:
         """Tiles of rows of [n, r, JP], by their first classes and by the others."""
@@ -186,7 +192,7 @@ class CompactVotes:
         buffer = gradient.new_empty(kinds * most * self.columns)
         one = self.decision * self.attributes * self.columns  # weights of a group
         tile_buffer = wide.new_empty(-(-(rows.stop - rows.start) // self._tile) * (groups.stop - groups.start) * one)
-        total = self._zeros(_PARTS, self.columns, self.columns) if self.iterations else None
+        total = OuterSum(self.columns, self.columns, gradient.device) if self.iterations else None
         matrix = self.weight if self.matrix is None else self.matrix
         given = self._described(gradient.view(-1, self.rows, self.columns))
         for groups, rows in chunks:
@@ -207,52 +213,39 @@ class CompactVotes:
                 # What was sent last met the votes' gradient; what was sent before, that of the logits between.
                 sent = kept.view(kinds, -1, self.columns)
                 received = gradient[groups, :, rows].reshape(-1, self.columns)
-                total = _add_outer(total, sent[self.iterations - 1], received)
+                total.add(sent[self.iterations - 1], received)
                 if self.iterations == 2:
-                    total = _add_outer(total, sent[0], sent[2])
+                    total.add(sent[0], sent[2])
         capsules = by_capsules.sum(dim=1)  # [G, R, A]
         if total is None:
             return capsules, weight, *(torch.zeros_like(each) for each in self.pairwise)
-        pairwise = total.sum(dim=0)[: self.classes, : self.classes].contiguous()  # [J, J]
+        pairwise = total.value[: self.classes, : self.classes].contiguous()  # [J, J]
         torch.diagonal(pairwise).zero_()
         return capsules, weight, pairwise
 
     def _unmake_streamed(self, gradient: Tensor) -> tuple[Tensor, ...]:
         """The same, with the CRF's products by PyTorch."""
         capsules = torch.empty_like(self.capsules, dtype=torch.float32)  # [G, R, A]
-        weight = self._zeros(*self.weight.shape[:3], self.classes)  # [G, I, A, J]
+        weight = self._zeros(*self.weight.shape)  # [G, I, A, JP]
         field = self._field()
         pairwise = tuple(torch.zeros_like(each, dtype=torch.float32) for each in self.pairwise if field is None)
         for groups, rows in self._chunks(_STREAMED):
-            given = gradient[groups, :, rows, : self.classes]  # [g, I, r, J]
+            given = gradient[groups, :, rows]  # [g, I, r, JP]
             if field is not None:
-                cast, shape = self._cast(groups, rows).view(-1, self.classes), given.shape
-                given = field.pull_back(cast, given.reshape(-1, self.classes)).view(shape)
+                cast, flat = self._cast(groups, rows), (-1, self.columns)
+                given = field.pull_back(cast.view(flat), given.reshape(flat)).view(given.shape)
             elif self.crf is not None:
                 votes, reached = (
-                    each.permute(0, 2, 3, 1) for each in (self._cast(groups, rows), given)
+                    each[..., : self.classes].permute(0, 2, 3, 1) for each in (self._cast(groups, rows), given)
                 )  # [g, r, J, I]
                 _, before = lean_field(self.crf, self.pairwise).pull_back(votes, reached, pairwise)
-                given = before.permute(0, 3, 1, 2)  # [g, I, r, J]
+                given = torch.zeros_like(given)
+                given[..., : self.classes] = before.permute(0, 3, 1, 2)
             taken = self.capsules[groups, rows].unsqueeze(1)  # [g, 1, r, A]
-            weight[groups] += torch.matmul(taken.transpose(2, 3), given)  # [g, I, A, J]
-            by_row = torch.matmul(given, self.weight[groups, ..., : self.classes].transpose(2, 3))  # [g, I, r, A]
+            weight[groups] += torch.matmul(taken.transpose(2, 3), given)  # [g, I, A, JP]
+            by_row = torch.matmul(given, self.weight[groups].transpose(2, 3))  # [g, I, r, A]
             capsules[groups, rows] = by_row.float().sum(dim=1)
         return capsules, weight, *(pairwise if field is None else field.pairwise.gradients())
-
-
-def _add_outer(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """`total` + leftᵀ · right, of [n, J] both; in total [parts, J, J], whose sum over parts is what is wanted."""
-    parts = len(total)
-    even = len(left) // parts * parts
-    sides = [each[:even].view(parts, -1, each.shape[1]) for each in (left, right)]
-    if even and left.is_cuda and left.dtype != torch.float32:
-        total = torch.baddbmm(total, sides[0].transpose(1, 2), sides[1], out_dtype=torch.float32)
-    elif even:
-        total = torch.baddbmm(total, sides[0].transpose(1, 2).float(), sides[1].float())
-    if even < len(left):
-        total[0] += left[even:].float().t() @ right[even:].float()
-    return total
 
 
 def next_power(number: int) -> int:

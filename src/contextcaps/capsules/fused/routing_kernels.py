@@ -186,44 +186,110 @@ def back_kernel(
 
 
 @triton.jit
+def _shared(ptr, j):
+    """[1, j] in float32: a row for all capsules."""
+    return tl.load(ptr + j).to(tl.float32)[None, :]
+
+
+@triton.jit
+def _own(ptr, k, j, K, JP: tl.constexpr):
+    """[k, j] in float32: a row of JP for each capsule."""
+    return tl.load(ptr + k[:, None] * JP + j[None, :], mask=(k < K)[:, None], other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _factors(ptr, b, k, j, K, J, KIND: tl.constexpr):
+    """Factors of several capsules, [k, j] (KIND 2) or [k, 1] (KIND 1), or 1."""
+    if KIND == 2:
+        known = (k < K)[:, None] & (j < J)[None, :]
+        return tl.load(ptr + (b * K + k[:, None]) * J + j[None, :], mask=known, other=0.0).to(tl.float32)
+    elif KIND == 1:
+        return tl.load(ptr + b * K + k, mask=k < K, other=0.0).to(tl.float32)[:, None]
+    else:
+        return 1.0
+
+
+@triton.jit
+def _add_factors(ptr, b, k, j1, j2, K, J, v1, v2, KIND: tl.constexpr, ADD: tl.constexpr):
+    """`_add_factor` for several capsules: v1 [k, j1], v2 [k, j2]."""
+    kind = ptr.dtype.element_ty
+    if KIND == 2:
+        place = ptr + (b * K + k[:, None]) * J
+        p1, p2 = place + j1[None, :], place + j2[None, :]
+        known1, known2 = (k < K)[:, None] & (j1 < J)[None, :], (k < K)[:, None] & (j2 < J)[None, :]
+        if ADD:
+            v1 += tl.load(p1, mask=known1, other=0.0).to(tl.float32)
+            v2 += tl.load(p2, mask=known2, other=0.0).to(tl.float32)
+        tl.store(p1, v1.to(kind), mask=known1)
+        tl.store(p2, v2.to(kind), mask=known2)
+    elif KIND == 1:
+        both = tl.sum(tl.where((j1 < J)[None, :], v1, 0.0), axis=1)
+        both += tl.sum(tl.where((j2 < J)[None, :], v2, 0.0), axis=1)
+        place = ptr + b * K + k
+        if ADD:
+            both += tl.load(place, mask=k < K, other=0.0).to(tl.float32)
+        tl.store(place, both.to(kind), mask=k < K)
+
+
+@triton.jit
 def last_kernel(
-    u_ptr, f_ptr, m_ptr, state_ptr, ds_ptr, w_ptr, df_ptr, dm_ptr, B, K, P, J, share, even,
-    T: tl.constexpr, I: tl.constexpr, IP: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr,
+    u_ptr, f_ptr, m_ptr, state_ptr, ds_ptr, w_ptr, df_ptr, dm_ptr, B, K, P, J, even,
+    T: tl.constexpr, I: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr, RUN: tl.constexpr,
     F: tl.constexpr, M: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Back through the first iteration, which comes last; and the votes' gradient takes the place of the votes.
 
     It is w_t · ds_t + (f · dl_t) · S_t over all iterations t = 0 … T-1, with states and ds [T, B, I, JP], and w and
-    f · dl of the later iterations in w[t - 1, 0 or 1, B, K, JP].
+    f · dl of the later iterations in w[t - 1, 0 or 1, B, K, JP]; those of the first three stay in registers. Program
+    (b, n) takes `RUN` capsules, one attribute of all of them at a time: nothing but the factors' gradients, at the
+    end, is summed across threads.
     """
-    b, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    b = tl.program_id(0).to(tl.int64)
+    k = tl.program_id(1) * RUN + tl.arange(0, RUN)
     JP: tl.constexpr = J1 + J2
-    i, j1, j2 = tl.arange(0, IP), tl.arange(0, J1), J1 + tl.arange(0, J2)
-    for k in tl.range(part * share, tl.minimum(K, (part + 1) * share), num_stages=STAGES):
-        base, apart = _vote_base(k, b, B, P, I, JP, WIDE)
-        f1, f2 = _factor(f_ptr, b, k, j1, K, J, F), _factor(f_ptr, b, k, j2, K, J, F)
-        m1, m2 = _factor(m_ptr, b, k, j1, K, J, M), _factor(m_ptr, b, k, j2, K, J, M)
-        own = b * I * JP
-        s1, s2 = _tile(ds_ptr + own, i, j1, JP, I, IP), _tile(ds_ptr + own, i, j2, JP, I, IP)
+    j1, j2 = tl.arange(0, J1), J1 + tl.arange(0, J2)
+    there = (k < K)[:, None]
+    base, apart = _vote_base(k, b, B, P, I, JP, WIDE)
+    f1, f2 = _factors(f_ptr, b, k, j1, K, J, F), _factors(f_ptr, b, k, j2, K, J, F)
+    m1, m2 = _factors(m_ptr, b, k, j1, K, J, M), _factors(m_ptr, b, k, j2, K, J, M)
+    first1 = tl.full((RUN, J1), 1.0, tl.float32) * (even * f1 * m1)
+    first2 = tl.full((RUN, J2), 1.0, tl.float32) * (even * f2 * m2)
+    w_ptr += b * K * JP
+    far = tl.cast(B, tl.int64) * K * JP  # between two kinds of weights
+    if T > 1:
+        w11, w12 = _own(w_ptr, k, j1, K, JP), _own(w_ptr, k, j2, K, JP)
+        dl11, dl12 = _own(w_ptr + far, k, j1, K, JP), _own(w_ptr + far, k, j2, K, JP)
+    if T > 2:
+        w21, w22 = _own(w_ptr + 2 * far, k, j1, K, JP), _own(w_ptr + 2 * far, k, j2, K, JP)
+        dl21, dl22 = _own(w_ptr + 3 * far, k, j1, K, JP), _own(w_ptr + 3 * far, k, j2, K, JP)
+    h1, h2 = tl.zeros((RUN, J1), tl.float32), tl.zeros((RUN, J2), tl.float32)
+    turn = tl.cast(B, tl.int64) * I * JP  # between two iterations
+    for i in tl.range(I, num_stages=STAGES):
+        place = u_ptr + (base + i * apart)[:, None]
+        ds, state = ds_ptr + (b * I + i) * JP, state_ptr + (b * I + i) * JP
+        s1, s2 = _shared(ds, j1), _shared(ds, j2)
         if F + M > 0:
-            h1 = tl.sum(_tile(u_ptr + base, i, j1, apart, I, IP) * s1, axis=0) * even
-            h2 = tl.sum(_tile(u_ptr + base, i, j2, apart, I, IP) * s2, axis=0) * even
-            _add_factor(df_ptr, b, k, j1, j2, K, J, h1 * m1, h2 * m2, F, T > 1)
-            _add_factor(dm_ptr, b, k, j1, j2, K, J, h1 * f1, h2 * f2, M, T > 1)
-        du1 = (tl.full((J1,), 1.0, tl.float32) * (even * f1 * m1))[None, :] * s1
-        du2 = (tl.full((J2,), 1.0, tl.float32) * (even * f2 * m2))[None, :] * s2
-        for t in tl.static_range(1, T):
-            own = (t * B + b) * I * JP
-            row = ((2 * t - 2) * B + b) * K * JP + k * JP
-            a1, a2 = tl.load(w_ptr + row + j1).to(tl.float32), tl.load(w_ptr + row + j2).to(tl.float32)
-            du1 += a1[None, :] * _tile(ds_ptr + own, i, j1, JP, I, IP)
-            du2 += a2[None, :] * _tile(ds_ptr + own, i, j2, JP, I, IP)
-            row = ((2 * t - 1) * B + b) * K * JP + k * JP
-            a1, a2 = tl.load(w_ptr + row + j1).to(tl.float32), tl.load(w_ptr + row + j2).to(tl.float32)
-            du1 += a1[None, :] * _tile(state_ptr + own, i, j1, JP, I, IP)
-            du2 += a2[None, :] * _tile(state_ptr + own, i, j2, JP, I, IP)
-        _store_tile(u_ptr + base, i, j1, apart, du1, I, IP)
-        _store_tile(u_ptr + base, i, j2, apart, du2, I, IP)
+            h1 += tl.load(place + j1[None, :], mask=there, other=0.0).to(tl.float32) * s1
+            h2 += tl.load(place + j2[None, :], mask=there, other=0.0).to(tl.float32) * s2
+        du1, du2 = first1 * s1, first2 * s2
+        if T > 1:
+            du1 += w11 * _shared(ds + turn, j1) + dl11 * _shared(state + turn, j1)
+            du2 += w12 * _shared(ds + turn, j2) + dl12 * _shared(state + turn, j2)
+        if T > 2:
+            du1 += w21 * _shared(ds + 2 * turn, j1) + dl21 * _shared(state + 2 * turn, j1)
+            du2 += w22 * _shared(ds + 2 * turn, j2) + dl22 * _shared(state + 2 * turn, j2)
+        for t in tl.static_range(3, T):
+            w, dl = w_ptr + (2 * t - 2) * far, w_ptr + (2 * t - 1) * far
+            du1 += _own(w, k, j1, K, JP) * _shared(ds + t * turn, j1)
+            du2 += _own(w, k, j2, K, JP) * _shared(ds + t * turn, j2)
+            du1 += _own(dl, k, j1, K, JP) * _shared(state + t * turn, j1)
+            du2 += _own(dl, k, j2, K, JP) * _shared(state + t * turn, j2)
+        tl.store(place + j1[None, :], du1.to(u_ptr.dtype.element_ty), mask=there)
+        tl.store(place + j2[None, :], du2.to(u_ptr.dtype.element_ty), mask=there)
+    if F + M > 0:
+        h1, h2 = h1 * even, h2 * even
+        _add_factors(df_ptr, b, k, j1, j2, K, J, h1 * m1, h2 * m2, F, T > 1)
+        _add_factors(dm_ptr, b, k, j1, j2, K, J, h1 * f1, h2 * f2, M, T > 1)
 
 
 @triton.jit

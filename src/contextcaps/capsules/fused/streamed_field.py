@@ -1,6 +1,8 @@
 """The CRF where it does not fit on chip: matrix products by PyTorch, the softmax and its gradient by Triton.
 
-Votes are rows [n, J]. With q = softmax(l_t), minus what is sent is m = J · (1/J - q), and l_{t+1} = u + m · P, P
+Votes are rows [n, JP], JP ≥ J: matrix products are several times as fast where rows begin at multiples of 16 bytes.
+Potentials are zero in the columns beyond J, so that what the votes' gradient has there, finite, comes to nothing.
+With q = softmax(l_t), minus what is sent is m = J · (1/J - q), and l_{t+1} = u + m · P, P
 without its diagonal; or P = L · Rᵀ - diag(o), o_j = Σ_r L_jr · R_jr, of low rank.
 Backward, with g the gradient of l_{t+1}:
 
@@ -16,6 +18,7 @@ import triton
 from torch import Tensor
 
 from contextcaps.capsules.fused import field_kernels
+from contextcaps.capsules.fused.outer import OuterSum
 from contextcaps.capsules.mean_field import MeanFieldCRF
 
 __all__ = ["StreamedField", "streams"]
@@ -27,8 +30,8 @@ def streams(crf: MeanFieldCRF) -> bool:
 
 
 class _Pairwise(Protocol):
-    def add_messages(self, rows: Tensor, sent: Tensor) -> Tensor:
-        """rows + sent · P."""
+    def add_messages(self, rows: Tensor, sent: Tensor, out: Tensor | None = None) -> Tensor:
+        """rows + sent · P, in `out` if that is given."""
 
     def pull_back(self, gradient: Tensor) -> Tensor:
         """gradient · Pᵀ."""
@@ -41,35 +44,34 @@ class _Pairwise(Protocol):
 
 
 class _Full:
-    def __init__(self, matrix: Tensor) -> None:
-        self.matrix = matrix.clone().fill_diagonal_(0.0)  # [J, J]
-        self.total: Tensor | None = None
+    def __init__(self, columns: int, matrix: Tensor) -> None:
+        self.classes = len(matrix)
+        self.matrix = _widened(matrix, columns, columns).fill_diagonal_(0.0)  # [JP, JP]
+        self.total = OuterSum(columns, columns, matrix.device)
 
-    def add_messages(self, rows: Tensor, sent: Tensor) -> Tensor:
-        return torch.addmm(rows, sent, self.matrix)
+    def add_messages(self, rows: Tensor, sent: Tensor, out: Tensor | None = None) -> Tensor:
+        return torch.addmm(rows, sent, self.matrix, out=out)
 
     def pull_back(self, gradient: Tensor) -> Tensor:
         return torch.mm(gradient, self.matrix.t())
 
     def add_gradient(self, sent: Tensor, gradient: Tensor) -> None:
-        found = _outer(sent, gradient)
-        self.total = found if self.total is None else self.total.add_(found)
+        self.total.add(sent, gradient)
 
     def gradients(self) -> tuple[Tensor, ...]:
-        if self.total is None:  # there were no iterations
-            return (torch.zeros_like(self.matrix, dtype=torch.float32),)
-        return (self.total.fill_diagonal_(0.0),)
+        return (self.total.value[: self.classes, : self.classes].contiguous().fill_diagonal_(0.0),)
 
 
 class _LowRank:
-    def __init__(self, left: Tensor, right: Tensor) -> None:
-        self.left, self.right = left, right  # [J, r], [J, r]
-        self.own = (left.float() * right.float()).sum(dim=1)  # [J]
-        self.by_left, self.by_right = (torch.zeros_like(each, dtype=torch.float32) for each in (left, right))
+    def __init__(self, columns: int, left: Tensor, right: Tensor) -> None:
+        self.classes, rank = left.shape
+        self.left, self.right = (_widened(each, columns, rank) for each in (left, right))  # [JP, r]
+        self.own = (self.left.float() * self.right.float()).sum(dim=1)  # [JP]
+        self.by_left, self.by_right = (OuterSum(columns, rank, left.device) for _ in range(2))
         self.by_own = torch.zeros_like(self.own)
 
-    def add_messages(self, rows: Tensor, sent: Tensor) -> Tensor:
-        found = torch.addmm(rows, torch.mm(sent, self.left), self.right.t())
+    def add_messages(self, rows: Tensor, sent: Tensor, out: Tensor | None = None) -> Tensor:
+        found = torch.addmm(rows, torch.mm(sent, self.left), self.right.t(), out=out)
         return found.addcmul_(sent, self.own.to(sent.dtype), value=-1)
 
     def pull_back(self, gradient: Tensor) -> Tensor:
@@ -77,13 +79,14 @@ class _LowRank:
         return found.addcmul_(gradient, self.own.to(gradient.dtype), value=-1)
 
     def add_gradient(self, sent: Tensor, gradient: Tensor) -> None:
-        self.by_left += _outer(sent, torch.mm(gradient, self.right))
-        self.by_right += _outer(gradient, torch.mm(sent, self.left))
+        self.by_left.add(sent, torch.mm(gradient, self.right))
+        self.by_right.add(gradient, torch.mm(sent, self.left))
         self.by_own -= (sent * gradient).sum(dim=0, dtype=torch.float32)
 
     def gradients(self) -> tuple[Tensor, ...]:
-        own = self.by_own[:, None]
-        return self.by_left + own * self.right, self.by_right + own * self.left
+        own = self.by_own[:, None]  # [JP, 1]
+        both = self.by_left.value + own * self.right, self.by_right.value + own * self.left
+        return tuple(each[: self.classes] for each in both)
 
 
 class StreamedField:
@@ -92,30 +95,32 @@ class StreamedField:
     Args:
         crf: one that `streams`.
         potentials: in the votes' precision.
+        columns: JP.
     """
 
-    def __init__(self, crf: MeanFieldCRF, potentials: tuple[Tensor, ...]) -> None:
-        self.iterations, self.classes = crf.iterations, crf.classes
-        self.pairwise: _Pairwise = _Full(*potentials) if len(potentials) == 1 else _LowRank(*potentials)
-        width = triton.next_power_of_2(self.classes)
-        self.launch = {"WIDTH": width, "num_warps": max(1, min(16, width // 256))}
+    def __init__(self, crf: MeanFieldCRF, potentials: tuple[Tensor, ...], columns: int) -> None:
+        self.iterations = crf.iterations
+        kind = _Full if len(potentials) == 1 else _LowRank
+        self.pairwise: _Pairwise = kind(columns, *potentials)
+        self.sizes = (crf.classes, columns, float(crf.classes))  # J, JP and the messages' scale
+        width = triton.next_power_of_2(columns)
+        self.launch = {"WIDTH": width, "num_warps": max(1, min(16, width // 1024))}
 
     def _send(self, logits: Tensor) -> Tensor:
         sent = torch.empty_like(logits)
-        field_kernels.send_kernel[(len(logits),)](
-            logits, sent, self.classes, float(self.classes), 1 / self.classes, **self.launch
-        )
+        field_kernels.send_kernel[(len(logits),)](logits, sent, *self.sizes, 1 / self.sizes[0], **self.launch)
         return sent
 
-    def correct(self, rows: Tensor) -> Tensor:
-        """[n, J], contiguous, after the CRF."""
+    def correct(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """[n, JP], contiguous, after the CRF; in `out` if that is given and there are iterations."""
         logits = rows
-        for _ in range(self.iterations):
-            logits = self.pairwise.add_messages(rows, self._send(logits))
+        for turn in range(self.iterations):
+            last = turn + 1 == self.iterations
+            logits = self.pairwise.add_messages(rows, self._send(logits), out if last else None)
         return logits
 
     def pull_back(self, rows: Tensor, gradient: Tensor) -> Tensor:
-        """The gradient [n, J] of rows before the CRF, for that after it."""
+        """The gradient [n, JP] of rows before the CRF, for that after it."""
         passed = [rows]
         for _ in range(self.iterations - 1):
             passed.append(self.pairwise.add_messages(rows, self._send(passed[-1])))
@@ -124,15 +129,13 @@ class StreamedField:
             self.pairwise.add_gradient(self._send(logits), reached)
             before = reached if before is None else before + reached
             found = self.pairwise.pull_back(reached)
-            field_kernels.pull_kernel[(len(rows),)](
-                logits, found, found, self.classes, float(self.classes), **self.launch
-            )
+            field_kernels.pull_kernel[(len(rows),)](logits, found, found, *self.sizes, **self.launch)
             reached = found
         return reached if before is None else before + reached
 
 
-def _outer(left: Tensor, right: Tensor) -> Tensor:
-    """leftᵀ · right in float32, of [n, J] and [n, m]."""
-    if left.is_cuda and left.dtype != torch.float32:
-        return torch.mm(left.t(), right, out_dtype=torch.float32)
-    return torch.mm(left.t().float(), right.float())
+def _widened(matrix: Tensor, rows: int, columns: int) -> Tensor:
+    """A copy with so many rows and columns, zeros."""
+    wider = matrix.new_zeros(rows, columns)
+    wider[: matrix.shape[0], : matrix.shape[1]] = matrix
+    return wider

@@ -17,7 +17,7 @@ _MOST_ROUTED = 1 << 15  # votes of a capsule; beyond, they do not fit into regis
 _MOST_COUNTED = (1 << 31) - 1  # votes of a group; beyond, offsets take 64 bits
 _SHARED = 88 << 10  # bytes of votes on their way into shared memory; compute capability 8.6 has 99 KiB, some for sums
 _BLOCK = 512  # classes at a time, where no softmax needs all of them
-_RUN = 8  # capsules at a time, where pairs are multiplied out
+_RUN = 8  # capsules at a time, where no sum over capsules is wanted
 
 
 class _Record(NamedTuple):
@@ -63,10 +63,9 @@ class FusedVotes(CompactVotes):
         sizes = {**self._attributes, "J1": first, "J2": second, "WIDE": self._wide}
         return {**sizes, "num_warps": warps}
 
-    def _stages(self, most: int, tiles: int) -> int:
-        """Into how many stages a pass is divided: `most`, or as many as shared memory has room for."""
-        capsule = self._attributes["IP"] * self.columns * self.dtype.itemsize
-        return min(most, 1 + _SHARED // (tiles * capsule))
+    def _stages(self, most: int, rows: int) -> int:
+        """Into how many stages a pass that reads so many rows at a time is divided: `most`, or as many as fit."""
+        return min(most, 1 + _SHARED // (rows * self.columns * self.dtype.itemsize))
 
     def _in_blocks(self) -> tuple[tuple[int, int, int], dict[str, int]]:
         """Grid and sizes of a kernel that takes a block of classes."""
@@ -147,7 +146,7 @@ class FusedVotes(CompactVotes):
         for turn in range(iterations):
             routing_kernels.pass_kernel[(self.batch, parts)](
                 votes, *_or(votes, factors), states[turn], found, *self._sizes, share,
-                self._even(factors), FIRST=turn == 0, STAGES=self._stages(3, 1),
+                self._even(factors), FIRST=turn == 0, STAGES=self._stages(3, self._attributes["IP"]),
                 **self._routing_sizes, **_kinds(factors),
             )  # fmt: skip
             grid, sizes = self._deciding(bias)
@@ -182,7 +181,7 @@ class FusedVotes(CompactVotes):
                 routing_kernels.back_kernel[(self.batch, parts)](
                     votes, *_or(votes, factors), states[turn], gradients[turn], found, *weights[turn - 1],
                     *_or(votes, by_factors), *self._sizes, share, ADD=turn + 1 < iterations,
-                    STAGES=self._stages(2, 3), **self._routing_sizes, **_kinds(factors),
+                    STAGES=self._stages(2, 3 * self._attributes["IP"]), **self._routing_sizes, **_kinds(factors),
                 )  # fmt: skip
         by_factors = self._last(factors, gradients, states, weights, self._even(factors), by_factors)
         by_bias = None if bias is None else wide.sum(dim=0)[:, : self.classes].t().to(bias.dtype)  # [J, I]
@@ -198,11 +197,18 @@ class FusedVotes(CompactVotes):
         by_factors: RoutingFactors,
     ) -> RoutingFactors:
         """Back through the first iteration; the votes' gradient takes their place."""
-        votes, (parts, share) = self.made(), self._shares
-        routing_kernels.last_kernel[(self.batch, parts)](
+        votes, (first, second) = self.made(), self.parts
+        turns, run = len(gradients), _RUN
+        held = self.columns * (2 * min(turns, 3) - 1)  # weights of a capsule's votes, a hundred to a thread
+        while run > 1 and run * held > 8 * 3200:
+            run //= 2
+        warps = max(1, min(16, next_power(-(-run * held // 3200))))
+        read = run * (1 + 2 * max(0, turns - 3)) + 2 * turns - 1
+        routing_kernels.last_kernel[(self.batch, -(-self.count // run))](
             votes, *_or(votes, factors), votes if states is None else states, gradients,
-            votes if weights is None else weights, *_or(votes, by_factors), *self._sizes,
-            share, even, T=len(gradients), STAGES=1, **self._routing_sizes, **_kinds(factors),
+            votes if weights is None else weights, *_or(votes, by_factors), *self._sizes, even, T=turns,
+            I=self.decision, J1=first, J2=second, RUN=run, WIDE=self._wide, STAGES=self._stages(3, read),
+            num_warps=warps, **_kinds(factors),
         )  # fmt: skip
         self.overwritten = True
         return by_factors
