@@ -85,10 +85,10 @@ def compare(model: str, sizes=(2, 3, 5, 4), batch: int = 3, dtype=torch.float32,
     for (name, one), other in zip(fused.named_parameters(), plain.parameters(), strict=True):
         if other.grad is None or float(other.grad.norm()) < 1e-6 * scale:  # RW as logits: nothing but rounding
             assert one.grad is None or float(one.grad.norm()) <= 1e-4 * scale, name
-        elif name == "initial.bias":
-            # The sum of terms of either sign whose weighted sums are the kernel's gradient: they may cancel.
-            terms = max(other.grad.norm(), plain.initial.kernel.grad.norm())
-            assert float((one.grad - other.grad).norm() / terms) <= 3 * limit, name
+        elif name == "initial.bias" and dtype != torch.float32:
+            # A sum of terms of either sign: where they cancel, rounding is large beside what is left.
+            left = max(other.grad.norm(), 0.1 * plain.initial.kernel.grad.norm())
+            assert float((one.grad - other.grad).norm() / left) <= 3 * limit, name
         else:
             assert error(one.grad, other.grad) <= (limit if other.numel() > 1 else 3 * limit), name
 
@@ -112,6 +112,7 @@ VARIANTS = {
     "three CRF iterations": {"crf_iterations": 3},
     "one routing iteration": {"routing_iterations": 1},
     "two routing iterations": {"routing_iterations": 2},
+    "four routing iterations": {"routing_iterations": 4},
     "normalised over capsules": {"normalize": "capsules"},
     "RW as gate": {"initial_routing": "gate"},
     "no bias": {"decision_bias": False},
@@ -143,9 +144,10 @@ def test_odd_sizes(model, sizes, batch) -> None:
         ((32, 8, 80, 16), 65),
         ((8, 8, 171, 16), 33),
         ((4, 8, 300, 16), 20),
+        ((4, 8, 520, 16), 20),
         ((4, 8, 1000, 8), 9),
     ],
-    ids=["150 classes", "80 classes", "171 classes", "300 classes", "1000 classes"],
+    ids=["150 classes", "80 classes", "171 classes", "300 classes", "520 classes", "1000 classes"],
 )
 def test_real_sizes(model, sizes, batch, dtype) -> None:
     compare(model, sizes, batch, dtype)

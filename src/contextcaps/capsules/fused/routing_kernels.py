@@ -2,7 +2,7 @@
 
 Votes are [G, I, P, B, JP]: G groups of P capsules (types and positions; G = K and P = 1 where every capsule has vote
 weights of its own), and JP = J1 + J2 ≥ J columns. A program takes one image and a range of capsules, and holds the
-I × J votes of one capsule at a time.
+I × J votes of one capsule at a time; in the last pass, one attribute of several capsules.
 
 Sabour's routing never needs its logits in memory: they are the agreement of a vote with the sum of all earlier
 decisions, l_t = f · vote · S_t, S_t = v_1 + … + v_{t-1}. So an iteration is one pass: agreement, softmax over classes,
@@ -235,14 +235,15 @@ def _add_factors(ptr, b, k, j1, j2, K, J, v1, v2, KIND: tl.constexpr, ADD: tl.co
 def last_kernel(
     u_ptr, f_ptr, m_ptr, state_ptr, ds_ptr, w_ptr, df_ptr, dm_ptr, B, K, P, J, even,
     T: tl.constexpr, I: tl.constexpr, J1: tl.constexpr, J2: tl.constexpr, RUN: tl.constexpr,
-    F: tl.constexpr, M: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
+    F: tl.constexpr, M: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr, SPARSE: tl.constexpr,
 ):  # fmt: skip
     """Back through the first iteration, which comes last; and the votes' gradient takes the place of the votes.
 
     It is w_t · ds_t + (f · dl_t) · S_t over all iterations t = 0 … T-1, with states and ds [T, B, I, JP], and w and
     f · dl of the later iterations in w[t - 1, 0 or 1, B, K, JP]; those of the first three stay in registers. Program
     (b, n) takes `RUN` capsules, one attribute of all of them at a time: nothing but the factors' gradients, at the
-    end, is summed across threads.
+    end, is summed across threads. `SPARSE`: a part has fewer votes than there are threads, so that several read the
+    same one, and all have to before one of them writes.
     """
     b = tl.program_id(0).to(tl.int64)
     k = tl.program_id(1) * RUN + tl.arange(0, RUN)
@@ -284,6 +285,8 @@ def last_kernel(
             du2 += _own(w, k, j2, K, JP) * _shared(ds + t * turn, j2)
             du1 += _own(dl, k, j1, K, JP) * _shared(state + t * turn, j1)
             du2 += _own(dl, k, j2, K, JP) * _shared(state + t * turn, j2)
+        if SPARSE:
+            tl.debug_barrier()
         tl.store(place + j1[None, :], du1.to(u_ptr.dtype.element_ty), mask=there)
         tl.store(place + j2[None, :], du2.to(u_ptr.dtype.element_ty), mask=there)
     if F + M > 0:

@@ -1,6 +1,6 @@
 """The CRF where it does not fit on chip: matrix products by PyTorch, the softmax and its gradient by Triton.
 
-Votes are rows [n, JP], JP ≥ J: matrix products are several times as fast where rows begin at multiples of 16 bytes.
+Votes are rows [n, JP], JP ≥ J: JP is a multiple of 16, and matrix products are faster where rows are aligned.
 Potentials are zero in the columns beyond J, so that what the votes' gradient has there, finite, comes to nothing.
 With q = softmax(l_t), minus what is sent is m = J · (1/J - q), and l_{t+1} = u + m · P, P
 without its diagonal; or P = L · Rᵀ - diag(o), o_j = Σ_r L_jr · R_jr, of low rank.

@@ -18,6 +18,7 @@ _MOST_COUNTED = (1 << 31) - 1  # votes of a group; beyond, offsets take 64 bits
 _SHARED = 88 << 10  # bytes of votes on their way into shared memory; compute capability 8.6 has 99 KiB, some for sums
 _BLOCK = 512  # classes at a time, where no softmax needs all of them
 _RUN = 8  # capsules at a time, where no sum over capsules is wanted
+_HELD = 3840  # numbers that the registers of a warp have room for
 
 
 class _Record(NamedTuple):
@@ -198,17 +199,18 @@ class FusedVotes(CompactVotes):
     ) -> RoutingFactors:
         """Back through the first iteration; the votes' gradient takes their place."""
         votes, (first, second) = self.made(), self.parts
-        turns, run = len(gradients), _RUN
-        held = self.columns * (2 * min(turns, 3) - 1)  # weights of a capsule's votes, a hundred to a thread
-        while run > 1 and run * held > 8 * 3200:
+        turns, run, kinds = len(gradients), _RUN, _kinds(factors)
+        # What stays in registers of a capsule's votes: weights, the first iteration's agreement, factors of their own.
+        held = 2 * min(turns, 3) - 1 + any(kinds.values()) + sum(kind == 2 for kind in kinds.values())
+        while run > 1 and run * held * self.columns > 8 * _HELD:
             run //= 2
-        warps = max(1, min(16, next_power(-(-run * held // 3200))))
+        warps = max(1, min(16, next_power(-(-run * held * self.columns // _HELD))))
         read = run * (1 + 2 * max(0, turns - 3)) + 2 * turns - 1
         routing_kernels.last_kernel[(self.batch, -(-self.count // run))](
             votes, *_or(votes, factors), votes if states is None else states, gradients,
             votes if weights is None else weights, *_or(votes, by_factors), *self._sizes, even, T=turns,
             I=self.decision, J1=first, J2=second, RUN=run, WIDE=self._wide, STAGES=self._stages(3, read),
-            num_warps=warps, **_kinds(factors),
+            SPARSE=run * second < 32 * warps, num_warps=warps, **kinds,
         )  # fmt: skip
         self.overwritten = True
         return by_factors
