@@ -1,5 +1,6 @@
 """Whether the Triton kernels can run, and if not, why."""
 
+import functools
 import importlib.util
 import os
 
@@ -10,8 +11,9 @@ __all__ = ["why_not_fused"]
 _KINDS = (torch.float32, torch.bfloat16, torch.float16)
 
 
+@functools.cache
 def interpreted() -> bool:
-    """Whether Triton runs its kernels on the CPU, in Python (for tests)."""
+    """Whether Triton runs its kernels on the CPU, in Python (for tests). Triton itself asks but once."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 

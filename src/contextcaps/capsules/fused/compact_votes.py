@@ -194,16 +194,19 @@ class CompactVotes:
         tile_buffer = wide.new_empty(-(-(rows.stop - rows.start) // self._tile) * (groups.stop - groups.start) * one)
         total = OuterSum(self.columns, self.columns, gradient.device) if self.iterations else None
         matrix = self.weight if self.matrix is None else self.matrix
-        given = self._described(gradient.view(-1, self.rows, self.columns))
+        given, sizes, shape = self._described(gradient.view(-1, self.rows, self.columns)), self._sizes_on_chip, (0, 0)
         for groups, rows in chunks:
             count, length = groups.stop - groups.start, rows.stop - rows.start
-            tiles, here = -(-length // self._tile), count * self.decision * length * self.columns
-            kept = buffer[: kinds * here].view(-1, length, self.columns)
-            by_tile = tile_buffer[: tiles * count * one].view(tiles, count, *self.weight.shape[1:])  # [t, g, I, A, JP]
+            if shape != (count, length):  # all but the last chunks have the same
+                shape = (count, length)
+                tiles, here = -(-length // self._tile), count * self.decision * length * self.columns
+                kept = buffer[: kinds * here].view(-1, length, self.columns)
+                taken = self._described(kept) if len(kept) else given
+                by_tile = tile_buffer[: tiles * count * one].view(tiles, count, *self.weight.shape[1:])
             crf_kernels.backward_kernel[(count, self.decision, tiles)](
-                self.capsules, self.weight, matrix, *given, *(self._described(kept) if len(kept) else given),
+                self.capsules, self.weight, matrix, *given, *taken,
                 by_capsules, by_tile, groups.start, self.rows, rows.start, rows.stop, self.classes,
-                float(self.classes), 1 / self.classes, ITERATIONS=self.iterations, num_stages=1, **self._sizes_on_chip,
+                float(self.classes), 1 / self.classes, ITERATIONS=self.iterations, num_stages=1, **sizes,
             )  # fmt: skip
             if whole:
                 torch.sum(by_tile, dim=0, out=weight[groups])
