@@ -80,9 +80,11 @@ def test_misuse_is_one_message_and_exit_code_2(arguments, message, model, album,
     assert message in err
 
 
-def _start(model, *arguments: object) -> subprocess.Popen:
+def _start(model, *arguments: object, on_ctrl_c=signal.SIG_DFL) -> subprocess.Popen:
+    """`on_ctrl_c`: what the process inherits; from a shell, tests in the background would have it ignored."""
     command = [sys.executable, "-m", "contextcaps.cli", "tag", str(model), *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, **pipes, preexec_fn=lambda: signal.signal(signal.SIGINT, on_ctrl_c))
 
 
 def test_stopped_by_ctrl_c_the_rows_so_far_are_whole(model, album) -> None:
@@ -97,6 +99,18 @@ def test_stopped_by_ctrl_c_the_rows_so_far_are_whole(model, album) -> None:
     assert err.splitlines()[-1] == b"contextcaps: stopped"
     assert all(json.loads(line)["tags"] for line in (first + out).splitlines())
     assert (first + out).endswith(b"\n")
+
+
+def test_where_ctrl_c_is_ignored_it_stays_ignored(model, album) -> None:
+    process = _start(model, "-", "--batch-size", 1, "--workers", 1, on_ctrl_c=signal.SIG_IGN)
+    process.stdin.write(f"{album / '0.png'}\n".encode() * 20)
+    process.stdin.flush()
+    first = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert len((first + out).splitlines()) == 20
+    assert err.splitlines()[-1] == b"20 images tagged, 0 could not be read"
 
 
 def test_a_closed_pipe_is_quiet(model, album) -> None:

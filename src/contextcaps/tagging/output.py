@@ -288,7 +288,8 @@ class _StandardOutput:
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Put Ctrl-C off until a block is done, so that no row is cut; a second one is obeyed at once."""
-    if threading.current_thread() is not threading.main_thread():  # which is not interrupted
+    # Another thread is not interrupted; nor is a process whose parent had it ignore Ctrl-C, as shells do with `… &`.
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         yield
         return
     interrupted = False
