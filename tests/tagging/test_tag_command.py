@@ -87,29 +87,30 @@ def _start(model, *arguments: object, on_ctrl_c=signal.SIG_DFL) -> subprocess.Po
     return subprocess.Popen(command, **pipes, preexec_fn=lambda: signal.signal(signal.SIGINT, on_ctrl_c))
 
 
-def test_stopped_by_ctrl_c_the_rows_so_far_are_whole(model, album) -> None:
-    process = _start(model, "-", "--batch-size", 1, "--workers", 1)
+def _interrupted(model, album, on_ctrl_c) -> tuple[int, bytes, bytes]:
+    """Exit code and both streams of a process that gets a SIGINT after the first of twenty rows."""
+    process = _start(model, "-", "--batch-size", 1, "--workers", 1, on_ctrl_c=on_ctrl_c)
     process.stdin.write(f"{album / '0.png'}\n".encode() * 20)
     process.stdin.flush()
     first = process.stdout.readline()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    return process.returncode, first + out, err
+
+
+def test_stopped_by_ctrl_c_the_rows_so_far_are_whole(model, album) -> None:
+    code, out, err = _interrupted(model, album, signal.SIG_DFL)
+    assert code == 130
     assert b"Traceback" not in err
     assert err.splitlines()[-1] == b"contextcaps: stopped"
-    assert all(json.loads(line)["tags"] for line in (first + out).splitlines())
-    assert (first + out).endswith(b"\n")
+    assert all(json.loads(line)["tags"] for line in out.splitlines())
+    assert out.endswith(b"\n")
 
 
 def test_where_ctrl_c_is_ignored_it_stays_ignored(model, album) -> None:
-    process = _start(model, "-", "--batch-size", 1, "--workers", 1, on_ctrl_c=signal.SIG_IGN)
-    process.stdin.write(f"{album / '0.png'}\n".encode() * 20)
-    process.stdin.flush()
-    first = process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert len((first + out).splitlines()) == 20
+    code, out, err = _interrupted(model, album, signal.SIG_IGN)
+    assert code == 0
+    assert len(out.splitlines()) == 20
     assert err.splitlines()[-1] == b"20 images tagged, 0 could not be read"
 
 
