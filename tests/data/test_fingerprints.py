@@ -80,3 +80,20 @@ def test_the_same_files_in_another_folder(tmp_path, write):
     one = open_source(spec).fingerprint()
     assert open_source(spec.replace("/one", "/two")).fingerprint() != one
     assert open_source(spec.replace("/one", "/link")).fingerprint() == one
+
+
+@pytest.mark.parametrize(("write", "other"), [(write_table, "dog"), (write_shards, "dog"), (write_mnist, 1)])
+def test_contents_are_the_same_wherever_the_data_lie(tmp_path, write, other):
+    here, there = open_source(write(tmp_path / "here")), open_source(write(tmp_path / "there"))
+    assert here.fingerprint() != there.fingerprint()
+    assert here.contents() == there.contents()
+    assert Subset(here, [1], "train").contents() == Subset(there, [1], "train").contents() != here.contents()
+    assert open_source(write(tmp_path / "other", other)).contents() != here.contents()
+
+
+def test_contents_of_images_that_cannot_be_read(tmp_path):
+    spec = write_table(tmp_path)
+    source = open_source(spec)
+    before = source.contents()
+    (tmp_path / "a.jpg").unlink()
+    assert source.contents() != before

@@ -443,6 +443,8 @@ def test_changed_data_are_refused(tmp_path, cache, monkeypatch) -> None:
     train(config, progress=False)
     run = Run.open(tmp_path / "run")
     run.record(fingerprints={"train": "other", "val": "other"})
+    resume(tmp_path / "run", progress=False)  # touched or moved, but the same images and labels
+    run.record(fingerprints={"train": "other", "val": "other"}, contents={"train": "other", "val": "other"})
     with pytest.raises(RunError, match="have changed since this run began"):
         resume(tmp_path / "run", progress=False)
 

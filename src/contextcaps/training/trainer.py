@@ -273,15 +273,19 @@ def _mend_best(run: Run, progress: Progress) -> None:
 
 def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
     """Write down what the data are; refuse others than those that the run began with."""
-    found = {name: part.source.fingerprint() for name, part in zip(("train", "val"), parts, strict=True)}
+    sources = {"train": parts[0].source, "val": parts[1].source}
+    found = {name: source.fingerprint() for name, source in sources.items()}
+    contents = {name: source.contents() for name, source in sources.items()}
     known = run.facts.get("fingerprints")
-    if known is not None and known != found:
+    if known is not None and known != found and run.facts.get("contents") != contents:
         raise RunError(
             f"{run.folder}: the data of {run.config.data} have changed since this run began; "
             "restore them, or train anew"
         )
     images = {"train": len(parts[0]), "val": len(parts[1])}
-    run.record(data=run.config.data, fingerprints=found, images=images, classes=len(parts[0].classes))
+    run.record(
+        data=run.config.data, fingerprints=found, contents=contents, images=images, classes=len(parts[0].classes)
+    )
     _tell_left_out(run.config, [problem for part in parts for problem in part.problems])
 
 
