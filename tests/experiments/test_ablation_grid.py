@@ -138,6 +138,8 @@ def test_the_same_tries_for_all() -> None:
     assert [point["loss"] for point in points(third, third.entries[2])] == ["asl", "margin"]
     alone = plan_of("capsnet,gap", tries=3, try_losses=())
     assert [point["loss"] for point in points(alone, alone.entries[1])] == ["bce"] * 3
+    twice = plan_of("capsnet", tries=2, try_lr=(3.0, 3.0, 1.0), try_losses=())
+    assert [point["lr"] for point in points(twice, twice.entries[0])] == [1e-3, 3e-3]
     with pytest.raises(ValueError, match="tries: expected at most 9"):
         points(dataclasses.replace(plan, tries=10), plan.entries[0])
 
@@ -145,7 +147,7 @@ def test_the_same_tries_for_all() -> None:
 def test_the_best_try_on_validation_is_chosen(tmp_path: Path) -> None:
     plan = plan_of("capsnet", tries=3)
     (entry,) = plan.entries
-    with pytest.raises(RunError, match="none of its 3 tries"):
+    with pytest.raises(RunError, match="tries 1, 2, 3 have not come to an end"):
         choose(plan, entry, tmp_path)
     for number, values in ((1, (0.3, 0.2)), (3, (0.1, 0.4))):
         folder = try_folder(tmp_path, entry, number)
@@ -153,6 +155,8 @@ def test_the_best_try_on_validation_is_chosen(tmp_path: Path) -> None:
         lines = [f"{epoch},{value}" for epoch, value in enumerate(values, 1)]
         (folder / "metrics.csv").write_text("\n".join(["epoch,val_mAP", *lines]) + "\n")
         (folder / "run.json").write_text(json.dumps({"state": "finished"}))
+    with pytest.raises(RunError, match="try 2 has not come to an end, so that nothing is chosen"):
+        choose(plan, entry, tmp_path)  # the others are, but all models have the same number of tries
     diverged = try_folder(tmp_path, entry, 2)
     diverged.mkdir()
     (diverged / "metrics.csv").write_text("epoch,val_mAP\n1,0.9\n")

@@ -1,5 +1,6 @@
 """The report of runs that nobody trained: every figure is what plain loops give."""
 
+import dataclasses
 import io
 import json
 import re
@@ -12,7 +13,9 @@ from rich.console import Console
 from sklearn.metrics import average_precision_score
 
 from contextcaps.experiments.ablation import make_report, show_ablation, write_ablation
+from contextcaps.experiments.ablation.choosing import points, try_folder
 from contextcaps.experiments.ablation.grid import Entry
+from contextcaps.experiments.ablation.pairs import pairs_of
 from contextcaps.experiments.ablation.paper import paper_row
 from contextcaps.experiments.ablation.tables import grids
 from contextcaps.experiments.ablation.wording import findings
@@ -103,6 +106,9 @@ def test_which_models_are_the_papers() -> None:
     assert paper_row(Entry("literal", "contextcaps-literal")) == "capsnet-rw-crf-corr"
     assert paper_row(Entry("rw", "capsnet-rw-literal")) == "capsnet-rw"
     assert paper_row(Entry("scene", "capsnet", {"field": "decisions"})) is None
+    assert paper_row(Entry("capsnet", "capsnet"), {"field": "decisions"}) is None
+    assert paper_row(Entry("capsnet", "capsnet"), {"types": 4}) == "capsnet"
+    assert paper_row(Entry("none", "capsnet-rw-crf", {"crf_iterations": 0})) is None
 
 
 def test_the_paper_stands_beside_and_is_marked(folder) -> None:
@@ -134,7 +140,9 @@ def test_the_documents(folder) -> None:
     page = ablation.files["page"].read_text(encoding="utf-8")
     parsed = Page(page)
     assert parsed.tags.count("img") == 2  # convergence, and the classes of the one that is no baseline
-    assert all(source.startswith("data:image/png;base64,") for source in parsed.sources)
+    assert all(source.startswith(("data:image/png;base64,", "#")) for source in parsed.sources)
+    for source in parsed.sources:
+        assert not source.startswith("#") or f'id="{source[1:]}"' in page
     assert "script" not in parsed.tags
     markdown = ablation.files["markdown"].read_text(encoding="utf-8")
     document = json.loads(ablation.files["figures"].read_text(encoding="utf-8"))
@@ -170,6 +178,92 @@ def test_another_baseline(folder) -> None:
     assert (plain.difference.value, plain.verdict) == (pytest.approx(-there.value), "worse")
     with pytest.raises(ValueError, match="baseline: expected one of"):
         make_report(folder, RESAMPLES, "gap")
+
+
+def test_another_baseline_has_a_folder_of_its_own(tmp_path) -> None:
+    out = tmp_path / "out"
+    made_up(out, SKILLS)
+    kept = {name: path.read_bytes() for name, path in write_ablation(out, RESAMPLES).files.items()}
+    other = write_ablation(out, RESAMPLES, baseline="contextcaps")
+    assert {path.parent for path in other.files.values()} == {out / "against-contextcaps"}
+    assert "− contextcaps" in other.files["markdown"].read_text(encoding="utf-8")
+    again = write_ablation(out, RESAMPLES, baseline="capsnet")
+    assert {name: path.read_bytes() for name, path in again.files.items()} == kept
+
+
+def test_pictures_of_models_that_were_dropped_go(tmp_path) -> None:
+    out = tmp_path / "out"
+    plan = made_up(out, {**SKILLS, "gap": 0.4})
+    write_ablation(out, RESAMPLES)
+    assert (out / "classes-gap.png").is_file()
+    dataclasses.replace(plan, entries=plan.entries[:2]).write(out)
+    write_ablation(out, RESAMPLES)
+    assert [path.name for path in out.glob("classes-*.png")] == ["classes-contextcaps.png"]
+
+
+def test_every_pair(tmp_path) -> None:
+    out = tmp_path / "out"
+    made_up(out, {"capsnet": 0.2, "contextcaps": 0.6, "gap": 0.61})
+    report = make_report(out, RESAMPLES)
+    found = {(pair.label, pair.other): pair for pair in pairs_of(report)}
+    assert len(found) == 6
+    means = {
+        name: [precision(seed, skill).mean() for seed in range(3)]
+        for name, skill in (("gap", 0.61), ("contextcaps", 0.6))
+    }
+    pair = found["gap", "contextcaps"]
+    assert as_tuple(pair.difference) == pytest.approx(
+        interval(np.subtract(means["gap"], means["contextcaps"])), abs=1e-6
+    )
+    assert as_tuple(pair.difference)[0] == pytest.approx(-found["contextcaps", "gap"].difference.value)
+    assert found["contextcaps", "capsnet"].is_shown
+    table = next(grid for grid in grids(report) if grid.name == "pairs")
+    assert table.headings == ("model", "capsnet", "contextcaps", "gap")
+    assert table.rows[0][1] == ""
+    assert table.rows[1][1].endswith(" *")
+    document = json.loads(write_ablation(out, RESAMPLES).files["figures"].read_text(encoding="utf-8"))
+    assert len(document["pairs"]) == 6
+    (out / "runs/gap").rename(tmp_path / "gone")
+    assert "pairs" not in [grid.name for grid in grids(make_report(out, RESAMPLES))]  # the main table has it
+
+
+def test_the_page_says_what_each_model_was_trained_with(tmp_path) -> None:
+    """Also where a try that came to its end later would now be chosen."""
+    out = tmp_path / "out"
+    plan = made_up(out, SKILLS, tries=2, try_lr=(1.0, 3.0), try_losses=())
+    (entry, _) = plan.entries
+    for number, value in ((1, 0.2), (2, 0.9)):
+        folder = try_folder(out, entry, number)
+        folder.mkdir(parents=True)
+        (folder / "metrics.csv").write_text(f"epoch,val_mAP\n1,{value}\n")
+        (folder / "run.json").write_text(json.dumps({"state": "finished"}))
+    for seed in plan.seeds:
+        path = out / "runs" / "capsnet" / f"seed-{seed}" / "config.yaml"
+        path.write_text(plan.config(entry, seed, path.parent, **points(plan, entry)[0]).to_yaml())
+    report = make_report(out, RESAMPLES)
+    tables = {grid.name: grid for grid in grids(report)}
+    assert tables["table"].rows[1][1] == "margin, 0.001"
+    assert [(row[1], row[-1]) for row in tables["tries"].rows if row[0] == "capsnet"] == [("1", "chosen"), ("2", "")]
+    path.write_text(plan.config(entry, 2, path.parent, **points(plan, entry)[1]).to_yaml())
+    with pytest.raises(RunError, match=r"was trained with lr 0\.003, but"):
+        make_report(out, RESAMPLES)
+
+
+@pytest.mark.parametrize("damaged", ["test_predictions.npz", "metrics.csv"])
+@pytest.mark.parametrize("length", [0, 10, 60])
+def test_damaged_files_are_named(tmp_path, damaged, length) -> None:
+    made_up(tmp_path / "out", SKILLS, seeds=1)
+    path = tmp_path / "out/runs/contextcaps/seed-0" / damaged
+    path.write_bytes(path.read_bytes()[:length] if damaged.endswith("npz") else b"epoch,val_mAP\n"[:length])
+    with pytest.raises(RunError, match=f"{damaged}: damaged .*run again"):
+        make_report(tmp_path / "out", RESAMPLES)
+
+
+def test_two_seeds_have_no_interval_for_each_class(tmp_path) -> None:
+    made_up(tmp_path / "two", SKILLS, seeds=2)
+    table = next(grid for grid in grids(make_report(tmp_path / "two", RESAMPLES)) if grid.name.startswith("classes"))
+    assert {row[2] for row in table.rows} == {"–"}
+    assert "wholly above" not in table.note
 
 
 def test_one_seed_goes_by_images(tmp_path) -> None:

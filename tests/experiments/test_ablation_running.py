@@ -16,12 +16,12 @@ from small_run import FLAGS, finals
 import contextcaps
 from contextcaps.cli import main
 from contextcaps.data import DataError
-from contextcaps.experiments.ablation import ablate
+from contextcaps.experiments.ablation import ablate, running
 from contextcaps.experiments.ablation.modest import modest_defaults, modest_scenes
 from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.running import Job, Runner
 from contextcaps.experiments.ablation.watching import Watch
-from contextcaps.experiments.ablation.worker import is_finished, work
+from contextcaps.experiments.ablation.worker import is_finished, is_trained, work
 from contextcaps.experiments.comparison import read_history
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.runs import RunError
@@ -158,6 +158,40 @@ def test_a_run_that_fails_does_not_stop_the_others(cache, tmp_path) -> None:
     assert failure.name == "bad"
     assert failure.why.startswith("batch_size: expected at most 48")
     assert is_finished(tmp_path / "good")
+
+
+def test_all_that_do_not_fit_beside_others_are_done_alone(cache, tmp_path, monkeypatch) -> None:
+    """Also where several end between two looks."""
+    worker = (
+        "import json, pathlib, sys; place = pathlib.Path(sys.argv[1]); first = not place.exists(); "
+        "place.mkdir(exist_ok=True); (place / 'metrics.csv').touch(); "
+        "(place / 'run.json').write_text(json.dumps({'state': 'failed' if first else 'finished'})); "
+        "sys.exit('CUDA out of memory' if first else 0)"
+    )
+    monkeypatch.setattr(running, "_WORKER", worker)
+    monkeypatch.setattr(running, "_PAUSE", 1.0)
+    names = ["one", "two", "three"]
+    with Watch(False) as watch:
+        runner = Runner(3, watch)
+        runner.run(Job(name, tmp_path / name, small(cache, out=str(tmp_path / name)), test=False) for name in names)
+    assert runner.failures == []
+    assert all(is_trained(tmp_path / name) for name in names)
+
+
+def test_a_model_whose_try_was_lost_waits_for_it(cache, tmp_path, monkeypatch) -> None:
+    """What is chosen without one of the tries might not be what is chosen with it."""
+
+    def lose_the_second(runner: Runner, jobs: Iterable[Job]) -> None:
+        run_here(runner, [job for job in jobs if job.folder.name != "try-2"])
+
+    common = {"seeds": 1, "tries": 2, "try_losses": (), "out": tmp_path, "resamples": 20, "progress": False}
+    monkeypatch.setattr(Runner, "run", lose_the_second)
+    with pytest.raises(RunError, match="try 2 has not come to an end"):
+        ablate("capsnet", small(cache), **common)
+    assert not (tmp_path / "runs").exists()
+    monkeypatch.setattr(Runner, "run", run_here)
+    ablation = ablate("capsnet", small(cache), **common)
+    assert len(ablation.report.models[0].choice.tries) == 2
 
 
 def test_as_many_at_once_as_fit_on_the_gpu(tmp_path) -> None:

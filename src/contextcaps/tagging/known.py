@@ -11,7 +11,7 @@ from torch import Tensor
 __all__ = ["known_row", "parse_known", "spell_known"]
 
 _YES, _NO = ("yes", "true", "1", "present"), ("no", "false", "0", "absent")
-_ANSWER = re.compile(rf"\s*(.+?)\s*=\s*({'|'.join((*_YES, *_NO))})\s*(?:,|$)", re.IGNORECASE)
+_ANSWER = re.compile(rf"[\s,]*([^\s,].*?)\s*=\s*({'|'.join((*_YES, *_NO))})\s*(?:,|$)", re.IGNORECASE)
 
 
 def parse_known(text: str) -> dict[str, bool]:

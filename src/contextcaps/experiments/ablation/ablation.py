@@ -132,8 +132,14 @@ def ablate(
 def write_ablation(
     folder: Path, resamples: int | None = None, failures: Sequence[Failure] = (), baseline: str | None = None
 ) -> Ablation:
-    """Write the report of what is finished in an ablation's folder: page, Markdown, JSON and pictures."""
+    """Write the report of what is finished in an ablation's folder: page, Markdown, JSON and pictures.
+
+    With another baseline than the plan's it goes into a folder of its own there, `against-BASELINE`.
+    """
     report = make_report(folder, resamples, baseline)
+    if report.plan.baseline != Plan.read(folder)[0].baseline:
+        folder = folder / f"against-{report.plan.baseline}"
+        folder.mkdir(exist_ok=True)
     pictures = write_figures(report, folder)
     files = {
         "page": folder / "ablation.html",

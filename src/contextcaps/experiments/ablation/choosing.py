@@ -10,14 +10,14 @@ from typing import Any
 
 from contextcaps.atomic import write_atomically
 from contextcaps.experiments.ablation.grid import Entry, Plan
-from contextcaps.experiments.ablation.worker import is_trained
+from contextcaps.experiments.ablation.worker import has_diverged, is_trained
 from contextcaps.experiments.comparison import read_history
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.losses import settled_loss
 from contextcaps.training.runs import Run, RunError
 from contextcaps.training.trainer import network_config
 
-__all__ = ["Choice", "Try", "adopt", "choose", "points", "try_config", "try_folder"]
+__all__ = ["Choice", "Try", "adopt", "choose", "choice_of", "points", "try_config", "try_folder"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Choice:
     tries: tuple[Try, ...]
     """None where there was nothing to choose from."""
     number: int = 0
-    """Of the try that was best, or 0."""
+    """Of the try that was taken, or 0."""
 
 
 def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
     """
     own = plan.config(entry, plan.seeds[0], None)
     losses = _losses(plan, entry)
-    factors = [1.0, *(factor for factor in plan.try_lr if factor != 1)]
+    factors = list(dict.fromkeys([1.0, *plan.try_lr]))
     most = len(losses)
     everything = list(itertools.product(factors, range(most)))
     rest = everything[1:]
@@ -91,10 +91,41 @@ def choose(plan: Plan, entry: Entry, out: Path) -> Choice:
     """The point with the highest validation mAP, the first of several.
 
     Raises:
-        RunError: no try came to anything.
+        RunError: no try came to anything, or one has neither been trained to its end nor diverged: chosen without it,
+            the model would have had fewer tries than the others.
     """
     if plan.tries == 1:
         return Choice(entry.label, {}, ())
+    tries = _read_tries(plan, entry, out)
+    folders = {each.number: try_folder(out, entry, each.number) for each in tries}
+    left = [str(number) for number, folder in folders.items() if not (is_trained(folder) or has_diverged(folder))]
+    if left:
+        which = f"try {left[0]} has" if len(left) == 1 else f"tries {', '.join(left)} have"
+        raise RunError(
+            f"{entry.label}: {which} not come to an end, so that nothing is chosen; see the logs in "
+            f"{out / 'tries' / entry.label}"
+        )
+    known = [each for each in tries if math.isfinite(each.mAP)]
+    if not known:
+        raise RunError(
+            f"{entry.label}: none of its {len(tries)} tries came to anything; see the logs in "
+            f"{out / 'tries' / entry.label}"
+        )
+    best = max(known, key=lambda each: (each.mAP, -each.number))
+    return Choice(entry.label, best.settings, tries, best.number)
+
+
+def choice_of(plan: Plan, entry: Entry, out: Path, config: TrainConfig) -> Choice:
+    """What a run was trained with, by its own configuration, beside the tries that are there."""
+    if plan.tries == 1:
+        return Choice(entry.label, {}, ())
+    tries = _read_tries(plan, entry, out)
+    settings = {"lr": config.lr, "loss": config.loss}
+    taken = next((each.number for each in tries if each.settings == settings), 0)
+    return Choice(entry.label, settings, tries, taken)
+
+
+def _read_tries(plan: Plan, entry: Entry, out: Path) -> tuple[Try, ...]:
     tries = []
     for number, settings in enumerate(points(plan, entry), 1):
         folder, reached = try_folder(out, entry, number), math.nan
@@ -102,11 +133,7 @@ def choose(plan: Plan, entry: Entry, out: Path) -> Choice:
             history = read_history(folder)
             reached = max((each["val_mAP"] for each in history if math.isfinite(each["val_mAP"])), default=math.nan)
         tries.append(Try(number, settings, reached))
-    known = [each for each in tries if math.isfinite(each.mAP)]
-    if not known:
-        raise RunError(f"{entry.label}: none of its {len(tries)} tries came to an end; see the logs in {out / 'tries'}")
-    best = max(known, key=lambda each: (each.mAP, -each.number))
-    return Choice(entry.label, best.settings, tuple(tries), best.number)
+    return tuple(tries)
 
 
 def adopt(plan: Plan, entry: Entry, chosen: Choice, out: Path, place: Path) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from contextcaps.experiments.ablation.pairs import pairs_of
 from contextcaps.experiments.ablation.paper import CAVEAT, PAPER_EPOCHS, PAPER_MAP
 from contextcaps.experiments.ablation.report import ModelReport, Report
 from contextcaps.experiments.ablation.wording import facts_of, findings
@@ -23,6 +24,7 @@ def report_document(report: Report) -> dict[str, Any]:
             "resamples": report.resamples,
             "prior": report.models[0].runs[0].prior,
             "models": [_model(model) for model in report.models],
+            "pairs": [dataclasses.asdict(pair) for pair in pairs_of(report)],
             "paper": {"mAP": PAPER_MAP, "stable_epoch": PAPER_EPOCHS, "caveat": CAVEAT},
         }
     )
@@ -41,6 +43,8 @@ def _model(model: ModelReport) -> dict[str, Any]:
         "metrics": {name: dataclasses.asdict(each) for name, each in model.metrics.items()},
         "epochs_within_1_percent": list(model.epochs_within),
         "validation_mAP_by_epoch": {str(run.seed): [record["val_mAP"] for record in run.history] for run in model.runs},
+        "learning_rate": model.runs[0].config.lr,
+        "loss": model.runs[0].loss,
         "cost": model.cost(),
         "class_gains": [dataclasses.asdict(each) for each in model.gains],
         "choice": dataclasses.asdict(model.choice),

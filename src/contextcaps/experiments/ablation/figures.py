@@ -14,7 +14,6 @@ __all__ = ["CONVERGENCE", "classes_picture", "write_figures"]
 CONVERGENCE = "convergence.png"
 _UP, _DOWN, _GREY = "#009E73", "#D55E00", "#666666"
 _NAMED = 4  # classes named at each end
-_LEAST_SEEDS = 3  # intervals over two reach far beyond any frame
 
 
 def classes_picture(label: str) -> str:
@@ -37,6 +36,9 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
             path = folder / classes_picture(model.label)
             _write_classes(model, report.plan.baseline, path, seeds)
             written.append(path)
+    for path in folder.glob(classes_picture("*")):  # of models that are not in the report any more
+        if path not in written:
+            path.unlink()
     return written
 
 
@@ -45,7 +47,7 @@ def _write_classes(model: ModelReport, baseline: str, path: Path, seeds: str) ->
     figure = import_extra("matplotlib.figure", "train", purpose).Figure(figsize=(10, 4.4), layout="constrained")
     import_extra("matplotlib.backends.backend_agg", "train", purpose).FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
-    bars = model.pairs >= _LEAST_SEEDS
+    bars = model.class_intervals
     _scatter(left, model.gains, [100 * each.frequency for each in model.gains], bars)
     ticker = import_extra("matplotlib.ticker", "train", purpose)
     left.set_xscale("log")
@@ -58,7 +60,7 @@ def _write_classes(model: ModelReport, baseline: str, path: Path, seeds: str) ->
     right.set_xlabel("other classes in a test image that shows it (mean)")
     title = f"Gain of each class: {model.label} − {baseline}"
     if model.pairs > 1:
-        which = "mean and 95 % interval" if model.pairs >= _LEAST_SEEDS else "mean"
+        which = "mean and 95 % interval" if bars else "mean"
         title += f", {which} over {model.pairs} seeds"
     figure.suptitle(title, fontsize=12, fontweight="bold", parse_math=False)
     figure.supxlabel(f"seed {seeds}", fontsize=8, color=_GREY, x=0.995, ha="right")

@@ -8,7 +8,7 @@ from pathlib import Path
 from contextcaps.experiments.ablation.figures import CONVERGENCE, classes_picture
 from contextcaps.experiments.ablation.report import Report
 from contextcaps.experiments.ablation.tables import Grid, grids
-from contextcaps.experiments.ablation.wording import facts_of, findings
+from contextcaps.experiments.ablation.wording import counted, facts_of, findings
 from contextcaps.training.report.evaluation import Estimate
 
 __all__ = ["ablation_html", "ablation_markdown", "title_of"]
@@ -73,42 +73,51 @@ def _page(report: Report, folder: Path) -> Iterator[str]:
     yield f'<header><p class="over">contextcaps ablate</p><h1>{title}</h1><p>{html.escape(_lead(report))}</p></header>'
     found = "".join(f"<li>{html.escape(text)}</li>" for text in findings(report))
     yield f"<section><h2>What it shows</h2><ul>{found}</ul>{_intervals(report)}</section>"
-    for grid in grids(report):
-        yield _section(grid, folder)
+    tables = grids(report)
+    yield _contents(tables)
+    for number, grid in enumerate(tables, 1):
+        yield _section(grid, folder, number)
     facts = "".join(
         f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in facts_of(report).items()
     )
-    yield f"<section><h2>How it was made</h2><dl>{facts}</dl></section>"
+    yield f'<section id="made"><h2>How it was made</h2><dl>{facts}</dl></section>'
     yield "</main></body></html>\n"
 
 
 def _lead(report: Report) -> str:
     facts = facts_of(report)
-    count = len(report.plan.seeds)
-    seeds = f"{count} seed{'s' if count != 1 else ''} each"
-    return (
-        f"{len(report.models)} models, {seeds}, {report.plan.base.epochs} epochs; {facts['hardware']}; {facts['date']}."
+    seeds, epochs = counted(len(report.plan.seeds), "seed"), counted(report.plan.base.epochs, "epoch")
+    return f"{counted(len(report.models), 'model')}, {seeds} each, {epochs}; {facts['hardware']}; {facts['date']}."
+
+
+def _contents(tables: list[Grid]) -> str:
+    links = "".join(
+        f'<li><a href="#t{number}">{html.escape(grid.title)}</a></li>' for number, grid in enumerate(tables, 1)
     )
+    return f'<nav aria-label="Contents"><ul>{links}<li><a href="#made">How it was made</a></li></ul></nav>'
 
 
-def _section(grid: Grid, folder: Path) -> str:
+def _section(grid: Grid, folder: Path, number: int) -> str:
     picture, words = _picture(grid)
     image = ""
     if picture and (folder / picture).is_file():
         encoded = base64.b64encode((folder / picture).read_bytes()).decode("ascii")
         image = f'<img alt="{words}" src="data:image/png;base64,{encoded}">'
     mark = ' class="other"' if grid.name == "paper" else ""
-    table = _table(grid) if grid.rows else "<p>None of the models is in the paper's table.</p>"
-    return f"<section{mark}><h2>{html.escape(grid.title)}</h2>{table}<p>{html.escape(grid.note)}</p>{image}</section>"
+    table = _table(grid, grid.rows) if grid.rows else "<p>None of the models is in the paper's table.</p>"
+    if grid.more:
+        table += f"<details><summary>All {len(grid.more)}</summary>{_table(grid, grid.more)}</details>"
+    head, note = f"<h2>{html.escape(grid.title)}</h2>", f"<p>{html.escape(grid.note)}</p>"
+    return f'<section id="t{number}"{mark}>{head}{table}{note}{image}</section>'
 
 
-def _table(grid: Grid) -> str:
+def _table(grid: Grid, shown: tuple[tuple[str, ...], ...]) -> str:
     heads = "".join(f"<th>{html.escape(heading)}</th>" for heading in grid.headings)
     rows = "".join(
         f"<tr{_row_class(row)}><th>{html.escape(row[0])}</th>"
         + "".join(f"<td>{_shown(cell)}</td>" for cell in row[1:])
         + "</tr>"
-        for row in grid.rows
+        for row in shown
     )
     return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
 
@@ -169,7 +178,8 @@ def _intervals(report: Report) -> str:
             f'<text class="tick" x="{zero + value * scale:.1f}" y="{height - 12}" text-anchor="{anchor}">{text}</text>'
         )
     cut = " Arrowheads: it goes on." if any(abs(end) > reach for end in ends) else ""
-    words = f"Difference of mAP to {baseline} in points, 95 % intervals over seeds and over test images.{cut}"
+    over = "over seeds and over test images" if any(model.pairs > 1 for model in models) else "over test images"
+    words = f"Difference of mAP to {baseline} in points, 95 % intervals {over}.{cut}"
     return "".join(parts) + f"</svg><p>{words}</p>"
 
 
@@ -202,6 +212,9 @@ th,td{padding:5px 0 5px 14px;border-bottom:1px solid var(--line)}
 th:first-child{padding-left:0;position:sticky;left:0;background:var(--card)}
 .other th:first-child{background:var(--other)}
 .prior,.prior th{color:var(--soft);font-weight:400}
+.other td:nth-child(2){text-align:left;white-space:normal;min-width:150px}
+nav ul{display:flex;flex-wrap:wrap;gap:2px 16px;list-style:none;padding:0;margin:16px 2px 0;font-size:13.5px}
+a{color:var(--seeds)}details{margin-top:10px;font-size:13.5px}summary{cursor:pointer;color:var(--soft)}
 .up{color:var(--up)}.down{color:var(--down)}
 img{display:block;max-width:100%;height:auto;margin-top:14px;border-radius:6px;background:#fff}
 svg{display:block;width:100%;max-width:760px;height:auto;margin-top:14px}

@@ -3,6 +3,8 @@
 Ramasinghe, Athuraliya and Khan, "A Context-aware Capsule Network for Multi-label Classification", ECCV workshops 2018.
 """
 
+from typing import Any
+
 from contextcaps.experiments.ablation.grid import Entry
 
 __all__ = ["CAVEAT", "PAPER_EPOCHS", "PAPER_MAP", "PAPER_ROWS", "paper_row"]
@@ -12,9 +14,9 @@ PAPER_MAP = {"capsnet": 42.38, "capsnet-rw-crf": 52.50, "capsnet-rw-crf-corr": 5
 
 PAPER_ROWS = {
     "capsnet": "Original CapsNet",
-    "capsnet-rw-crf": "Ours (RW + CRF)",
-    "capsnet-rw-crf-corr": "Ours (RW + CRF + CORR)",
-    "contextcaps": "Ours (RW + CRF + CORR), without the field between decisions",
+    "capsnet-rw-crf": "RW + CRF",
+    "capsnet-rw-crf-corr": "RW + CRF + CORR",
+    "contextcaps": "the nearest: RW + CRF + CORR, no field",
 }
 """Preset → what the paper calls it."""
 
@@ -27,12 +29,18 @@ CAVEAT = (
     "to be looked at, not to be compared digit by digit."
 )
 
-_IDEAS = {"head", "aggregation", "routing", "routing_iterations", "normalize", "initial_routing", "crf", "field"}
+_IDEAS = {"head", "aggregation", "routing", "routing_iterations", "normalize", "initial_routing", "share_votes"}
+_IDEAS |= {"crf", "crf_iterations", "field"}
 """Fields of `ModelConfig` that make another model of it, rather than one of another size."""
 
 
-def paper_row(entry: Entry) -> str | None:
-    """The preset whose row in the paper a model stands for; None for what the paper does not have."""
-    if _IDEAS & entry.options.keys():
+def paper_row(entry: Entry, shared: dict[str, Any] | None = None) -> str | None:
+    """The preset whose row in the paper a model stands for; None for what the paper does not have.
+
+    Args:
+        entry: the model.
+        shared: options that all models of the grid have.
+    """
+    if _IDEAS & {*entry.options, *(shared or {})}:
         return None
     return "capsnet-rw-crf-corr" if entry.preset == "contextcaps-literal" else entry.preset.removesuffix("-literal")

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from contextcaps.experiments.ablation.choosing import Choice, choose
+from contextcaps.experiments.ablation.choosing import Choice, choice_of
 from contextcaps.experiments.ablation.grid import Entry, Plan
 from contextcaps.experiments.ablation.results import RunResult, Tested, read_result, run_folder
 from contextcaps.experiments.ablation.statistics import epoch_within, mean_interval, paired_interval
 from contextcaps.experiments.ablation.worker import is_finished
+from contextcaps.training.config import TrainConfig
 from contextcaps.training.metrics import basic_interval, bootstrap_mean_average_precision
 from contextcaps.training.report.evaluation import Estimate
 from contextcaps.training.runs import RunError
@@ -21,6 +22,7 @@ from contextcaps.training.runs import RunError
 __all__ = ["ClassGain", "ModelReport", "Report", "make_report"]
 
 _WITHIN = 0.01
+_LEAST_SEEDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,11 @@ class ModelReport:
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(run.seed for run in self.runs)
+
+    @property
+    def class_intervals(self) -> bool:
+        """Whether there are seeds enough for an interval of each class: one over two reaches beyond any frame."""
+        return self.pairs >= _LEAST_SEEDS
 
     @property
     def verdict(self) -> str:
@@ -176,8 +183,9 @@ def make_report(folder: Path, resamples: int | None = None, baseline: str | None
     models = []
     for entry in plan.entries:
         if entry.label in results:
-            choice = choose(plan, entry, folder)
-            models.append(_model(entry, results[entry.label], others, drawn, first, choice))
+            runs = results[entry.label]
+            choice = choice_of(plan, entry, folder, _same_settings(runs))
+            models.append(_model(entry, runs, others, drawn, first, choice))
     count = len(next(iter(drawn.values())))
     images, classes = first.targets.shape
     return Report(plan, document, tuple(models), tuple(missing), images, classes, count)
@@ -240,6 +248,19 @@ def _gains(runs: Sequence[RunResult], others: Sequence[RunResult], tested: Teste
             company = float((labels - 1)[present[:, index] == 1].mean())
             found.append(ClassGain(name, gain, runs[0].frequencies.get(name, math.nan), positives, company))
     return tuple(sorted(found, key=lambda each: (-each.gain.value, each.name)))
+
+
+def _same_settings(runs: Sequence[RunResult]) -> TrainConfig:
+    """The configuration of a model's runs, which differ in their seeds alone."""
+    first = runs[0].config
+    for run in runs:
+        for name in ("lr", "loss"):
+            if getattr(run.config, name) != getattr(first, name):
+                raise RunError(
+                    f"{run.folder}: was trained with {name} {getattr(run.config, name)}, but {runs[0].folder} with "
+                    f"{getattr(first, name)}; remove one of them"
+                )
+    return first
 
 
 def _require_same_division(results: dict[str, list[RunResult]]) -> None:

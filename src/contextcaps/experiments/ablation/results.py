@@ -5,6 +5,8 @@ import dataclasses
 import json
 import math
 import statistics
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,11 @@ import numpy as np
 
 from contextcaps.experiments.ablation.worker import PREDICTIONS
 from contextcaps.experiments.comparison import read_history
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.losses import settled_loss
 from contextcaps.training.report.evaluation import Estimate
 from contextcaps.training.runs import Run, RunError
+from contextcaps.training.trainer import network_config
 
 __all__ = ["RunResult", "Tested", "read_result", "run_folder", "runs_beside"]
 
@@ -55,6 +60,8 @@ class RunResult:
     """Of training, without validation; the median over the epochs, without the first if there are more."""
     seconds: float
     """Of all epochs, with validations."""
+    config: TrainConfig
+    """What it was trained with."""
     facts: dict[str, Any]
     """What run.json says."""
     batch: int
@@ -62,12 +69,17 @@ class RunResult:
     beside: int
     """Other runs of the grid on the same machine when it began."""
 
+    @property
+    def loss(self) -> str:
+        """The loss it was trained with, by name, also where the model's kind decided."""
+        return settled_loss(self.config.loss, network_config(self.config, ("one", "other")))
+
     def tested(self) -> Tested:
         """Its scores, from the disk."""
         try:
             with np.load(self.folder / PREDICTIONS, allow_pickle=False) as file:
                 return Tested(file["scores"], file["targets"], file["indices"], tuple(file["classes"].tolist()))
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
             raise RunError(f"{self.folder / PREDICTIONS}: damaged ({error}); remove it and run again") from None
 
 
@@ -98,6 +110,9 @@ def read_result(out: Path, label: str, seed: int) -> RunResult:
         raise RunError(
             f"{folder}: a file of the run is lost or damaged ({error!r}); remove {PREDICTIONS} there and run again"
         ) from None
+    history = read_history(folder)
+    if not history:
+        raise RunError(f"{folder / 'metrics.csv'}: damaged (no epoch is in it); remove {folder} and run again")
     seconds_per_image, seconds = _timing(folder / "timing.csv")
     return RunResult(
         label=label,
@@ -108,10 +123,11 @@ def read_result(out: Path, label: str, seed: int) -> RunResult:
         image_interval=interval,
         class_precision=precision,
         frequencies=frequencies,
-        history=read_history(folder),
+        history=history,
         parameters=parameters,
         seconds_per_image=seconds_per_image,
         seconds=seconds,
+        config=run.config,
         facts=run.facts,
         batch=run.config.batch_size * run.config.accumulate * int(run.facts.get("processes", 1)),
         beside=runs_beside(folder),

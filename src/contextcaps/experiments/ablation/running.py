@@ -125,8 +125,8 @@ class Runner:
                 while waiting and len(self._running) < self._room() and not self._stops:
                     self._start(waiting.pop(0))
                 time.sleep(_PAUSE)
+                shared = len(self._running) > 1  # before any is taken off: two may end in one look
                 for ended in [each for each in self._running if each.process.poll() is not None]:
-                    shared = len(self._running) > 1
                     self._running.remove(ended)
                     if self._settle(ended, shared):
                         alone.append(ended.job)

@@ -12,7 +12,7 @@ from contextcaps.experiments.ablation.wording import findings
 __all__ = ["show_ablation"]
 
 _SHOWN = ("table", "convergence", "cost")
-_TABLE_WIDTH = 110
+_TABLE_WIDTH = 130
 
 
 def show_ablation(ablation: Ablation, console: Console) -> None:

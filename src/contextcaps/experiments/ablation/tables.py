@@ -4,9 +4,10 @@ import dataclasses
 import math
 import statistics
 
+from contextcaps.experiments.ablation.pairs import pairs_of
 from contextcaps.experiments.ablation.paper import CAVEAT, PAPER_EPOCHS, PAPER_MAP, PAPER_ROWS, paper_row
 from contextcaps.experiments.ablation.report import ModelReport, Report
-from contextcaps.experiments.ablation.wording import interval_text, percent_text, profit, signed_text
+from contextcaps.experiments.ablation.wording import counted, interval_text, percent_text, profit, signed_text
 from contextcaps.experiments.comparison_table import duration
 from contextcaps.training.report.evaluation import Estimate
 from contextcaps.training.report.wording import metric_label, number_text, scale_of
@@ -26,11 +27,16 @@ class Grid:
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str
+    more: tuple[tuple[str, ...], ...] = ()
+    """All rows, where `rows` are some of them; shown where there is room."""
 
 
 def grids(report: Report) -> list[Grid]:
     """All tables, in the order to read them."""
-    found = [_main(report), _paper(report), _metrics(report), _convergence(report), _cost(report)]
+    found = [_main(report)]
+    if len(report.models) > 2:
+        found.append(_pairs(report))
+    found += [_paper(report), _metrics(report), _convergence(report), _cost(report)]
     found += [_classes(report, model) for model in report.models if model.gains]
     if report.plan.tries > 1:
         found.append(_tries(report))
@@ -41,7 +47,7 @@ def _main(report: Report) -> Grid:
     base = report.plan.baseline
     counts = {len(model.runs) for model in report.models}
     prior = report.models[0].runs[0].prior["mAP"]
-    rows: list[tuple[str, ...]] = [("constant prior", "–", percent_text(prior), "–", "–", "–", "–", "–")]
+    rows: list[tuple[str, ...]] = [("constant prior", "–", "–", percent_text(prior), "–", "–", "–", "–", "–")]
     rows += [_main_row(model) for model in report.models]
     single = "With a single seed, intervals are those over test images; "
     spread = single if counts == {1} else "Intervals of the mean are over seeds (Student's t); "
@@ -50,9 +56,11 @@ def _main(report: Report) -> Grid:
     note = (
         f"Macro mAP on {report.images:,} test images, in percent. {spread}differences are paired: the same seed, or "
         f"the same resampled test images ({report.resamples} resamples, all seeds in each). The verdict goes by the "
-        "interval over seeds, with one seed by that over images; intervals are not adjusted for the number of models."
+        "interval over seeds, with one seed by that over images, which then tells of these trainings alone; intervals "
+        "are not adjusted for the number of models."
     )
-    headings = ("model", "seeds", "mAP", "95 % interval", f"− {base}", "over seeds", "over images", "difference")
+    difference = (f"− {base}", "over seeds", "over images", "difference")
+    headings = ("model", "trained with", "seeds", "mAP", "95 % interval", *difference)
     return Grid("table", "Test mAP", headings, tuple(rows), note)
 
 
@@ -60,6 +68,7 @@ def _main_row(model: ModelReport) -> tuple[str, ...]:
     difference, images = model.difference, model.image_difference
     return (
         model.label,
+        f"{model.runs[0].loss}, {model.runs[0].config.lr:g}",
         str(len(model.runs)),
         percent_text(model.mAP.value),
         interval_text(model.mAP),
@@ -70,11 +79,31 @@ def _main_row(model: ModelReport) -> tuple[str, ...]:
     )
 
 
+def _pairs(report: Report) -> Grid:
+    found = {(pair.label, pair.other): pair for pair in pairs_of(report)}
+    labels = [model.label for model in report.models]
+    rows = []
+    for label in labels:
+        cells = []
+        for other in labels:
+            pair = found.get((label, other))
+            star = " *" if pair is not None and pair.is_shown else ""
+            cells.append("" if pair is None else f"{signed_text(pair.difference.value)}{star}")
+        rows.append((label, *cells))
+    count = len(labels) * (len(labels) - 1) // 2
+    note = (
+        "Row − column in points of test mAP, mean over common seeds. *: the paired 95 % interval over seeds leaves out "
+        f"0. Of {count} pairs of equal models one in twenty would have a star. The intervals are in ablation.json; "
+        "contextcaps ablate --report-only --baseline MODEL compares all with another model in full."
+    )
+    return Grid("pairs", "Every pair", ("model", *labels), tuple(rows), note)
+
+
 def _paper(report: Report) -> Grid:
     base = report.baseline
     rows = []
     for model in report.models:
-        row = paper_row(model.entry)
+        row = paper_row(model.entry, report.plan.base.options)
         if row not in PAPER_MAP:
             continue
         ours = "–" if base is None or model.difference is None else signed_text(model.difference.value)
@@ -100,9 +129,11 @@ def _metrics(report: Report) -> Grid:
     rows = [("constant prior", *(number_text(scale_of(name)[0] * prior[name], scale_of(name)[1]) for name in names))]
     rows += [(model.label, *(_plus_minus(name, model.metrics[name]) for name in names)) for model in report.models]
     headings = ("model", *(_metric_heading(name) for name in names))
+    single = all(len(model.runs) == 1 for model in report.models)
+    spread = "One seed" if single else "Means over seeds ± half of the 95 % interval over seeds"
     note = (
-        "Means over seeds ± half of the 95 % interval over seeds, in percent. CF1 and OF1 at 0.5 and at thresholds "
-        "tuned on the validation part. The constant prior never looks at the image; micro and sample AP flatter it."
+        f"{spread}, in percent. CF1 and OF1 at 0.5 and at thresholds tuned on the validation part. The constant prior "
+        "never looks at the image; micro and sample AP flatter it."
     )
     return Grid("metrics", "Other metrics on the test part", headings, tuple(rows), note)
 
@@ -113,7 +144,7 @@ def _convergence(report: Report) -> Grid:
         epochs = model.epochs_within
         finals = [run.history[-1]["val_mAP"] for run in model.runs]
         best = [max(record["val_mAP"] for record in run.history) for run in model.runs]
-        paper = PAPER_EPOCHS.get(paper_row(model.entry) or "")
+        paper = PAPER_EPOCHS.get(paper_row(model.entry, report.plan.base.options) or "")
         rows.append(
             (
                 model.label,
@@ -126,9 +157,9 @@ def _convergence(report: Report) -> Grid:
         )
     headings = ("model", "first epoch within 1 %", "range over seeds", "final mAP", "best mAP", "paper: stable")
     note = (
-        f"Validation mAP over {report.plan.base.epochs} epochs: the first epoch of at least 99 % of the run's own "
-        "final value, mean and range over seeds. With a learning rate that falls to the end, this tells of the "
-        "schedule, too. The paper sees CapsNet stabilise around epoch 15 and CapsNet with RW around epoch 9, on "
+        f"Validation mAP over {counted(report.plan.base.epochs, 'epoch')}: the first epoch of at least 99 % of the "
+        "run's own final value, mean and range over seeds. With a learning rate that falls to the end, this tells of "
+        "the schedule, too. The paper sees CapsNet stabilise around epoch 15 and CapsNet with RW around epoch 9, on "
         "other data."
     )
     return Grid("convergence", "Convergence", headings, tuple(rows), note)
@@ -162,34 +193,35 @@ def _cost(report: Report) -> Grid:
 
 
 def _classes(report: Report, model: ModelReport) -> Grid:
-    best, worst = model.gains[:_SHOWN_CLASSES], model.gains[_SHOWN_CLASSES:][-_SHOWN_CLASSES:]
-    rows = [
+    rows = tuple(
         (
             each.name,
             signed_text(each.gain.value),
-            interval_text(each.gain, signed=True),
+            interval_text(each.gain, signed=True) if model.class_intervals else "–",
             f"{100 * each.frequency:.1f}",
             f"{each.positives:,}",
             f"{each.company:.1f}",
         )
-        for each in (*best, *worst)
-    ]
+        for each in model.gains
+    )
+    best, worst = rows[:_SHOWN_CLASSES], rows[_SHOWN_CLASSES:][-_SHOWN_CLASSES:]
     headings = ("class", "gain of AP", "95 % interval", "% of training", "test images", "company")
-    shown = f"The {len(best)} that gain most and the {len(worst)} that gain least" if worst else "All"
+    shown = f"The {len(best)} highest and the {len(worst)} lowest" if worst else "All"
     note = (
-        f"{shown} of {len(model.gains)} classes, {model.label} − {report.plan.baseline} in points of average "
-        f"precision, mean over {model.pairs} seed{'s' if model.pairs != 1 else ''}. {profit(model)} Company: other "
+        f"{shown} of {counted(len(rows), 'difference')} of average precision, {model.label} − {report.plan.baseline} "
+        f"in points, mean over {counted(model.pairs, 'seed')}. {profit(model)} Company: other "
         "classes in a test image that shows the class, on average. The largest of many differences are large by "
         "chance, too."
     )
-    return Grid(f"classes-{model.label}", f"Classes: {model.label}", headings, tuple(rows), note)
+    more = rows if len(rows) > 2 * _SHOWN_CLASSES else ()
+    return Grid(f"classes-{model.label}", f"Classes: {model.label}", headings, (*best, *worst), note, more)
 
 
 def _tries(report: Report) -> Grid:
     rows = []
     for model in report.models:
         for each in model.choice.tries:
-            chosen = "chosen" if each.settings == model.choice.settings else ""
+            chosen = "chosen" if each.number == model.choice.number else ""
             rows.append(
                 (
                     model.label,
@@ -203,7 +235,7 @@ def _tries(report: Report) -> Grid:
     headings = ("model", "try", "learning rate", "loss", "validation mAP", "")
     plan = report.plan
     note = (
-        f"{plan.tries} tries for each model, of {plan.try_epochs} epochs each with seed "
+        f"{plan.tries} tries for each model, of {counted(plan.try_epochs, 'epoch')} each with seed "
         f"{plan.seeds[0]}; the highest validation mAP is taken for all seeds. The test part has no say."
         + (" A try of all epochs that was chosen is that seed's run." if plan.try_epochs == plan.base.epochs else "")
     )

@@ -7,7 +7,7 @@ from contextcaps.experiments.ablation.statistics import rank_correlation
 from contextcaps.training.report.evaluation import Estimate
 from contextcaps.training.report.wording import number_text
 
-__all__ = ["facts_of", "findings", "interval_text", "percent_text", "profit", "signed_text"]
+__all__ = ["counted", "facts_of", "findings", "interval_text", "percent_text", "profit", "signed_text"]
 
 
 def findings(report: Report) -> list[str]:
@@ -18,14 +18,15 @@ def findings(report: Report) -> list[str]:
             continue
         which = f"{model.label} − {report.plan.baseline}: {signed_text(model.difference.value)} points of mAP"
         images = f"over test images {interval_text(model.image_difference, signed=True)}"
+        here = " in this one pair of trainings" if model.pairs == 1 else ""
         if model.pairs == 1:
             basis = f"one seed, paired 95 % interval {images}"
         else:
             seeds = interval_text(model.difference, signed=True)
             basis = f"{model.pairs} seeds, paired 95 % interval over seeds {seeds}, {images}"
         verdict = {
-            "better": f"{model.label} is ahead.",
-            "worse": f"{report.plan.baseline} is ahead.",
+            "better": f"{model.label} is ahead{here}.",
+            "worse": f"{report.plan.baseline} is ahead{here}.",
             "not shown": "No difference is shown.",
             "undefined": "The difference is undefined.",
         }[model.verdict]
@@ -43,7 +44,7 @@ def findings(report: Report) -> list[str]:
 def profit(model: ModelReport) -> str:
     """Which classes gain, in a sentence or two."""
     up = sum(each.gain.value > 0 for each in model.gains)
-    sure = [each for each in model.gains if math.isfinite(each.gain.low)]
+    sure = [each for each in model.gains if model.class_intervals and math.isfinite(each.gain.low)]
     parts = [f"{up} of {len(model.gains)} classes gain"]
     if sure:
         above, below = sum(each.gain.low > 0 for each in sure), sum(each.gain.high < 0 for each in sure)
@@ -76,9 +77,15 @@ def facts_of(report: Report) -> dict[str, str]:
         }
     )
     tested = "its test part" if report.plan.test_data is None else report.plan.test_data
-    rounds = "none" if report.plan.tries == 1 else f"{report.plan.tries} tries of {report.plan.try_epochs} epochs each"
+    rounds = (
+        "none"
+        if report.plan.tries == 1
+        else f"{report.plan.tries} tries of {counted(report.plan.try_epochs, 'epoch')} each"
+    )
     loss = "margin loss for lengths and cross-entropy for sigmoids" if base.loss == "auto" else f"{base.loss} loss"
-    rate = f"learning rate {base.lr:g}, {loss}" if report.plan.tries == 1 else "learning rate and loss chosen"
+    tried = {(model.label, each.settings["loss"]) for model in report.models for each in model.choice.tries}
+    chosen = "learning rate and loss chosen" if len(tried) > len(report.models) else f"learning rate chosen, {loss}"
+    rate = f"learning rate {base.lr:g}, {loss}" if report.plan.tries == 1 else chosen
     backbone = f"{base.backbone}, frozen" if base.freeze else base.backbone
     if base.freeze and base.augmentation:
         backbone += f", {base.views} views of each image"
@@ -86,8 +93,8 @@ def facts_of(report: Report) -> dict[str, str]:
     return {
         "data": f"{base.data}; {images.get('train', 0):,} training, {images.get('val', 0):,} validation and "
         f"{report.images:,} test images ({tested}), {report.classes} classes; the same division for all",
-        "training": f"{base.epochs} epochs, {base.image_size}×{base.image_size} px, backbone {backbone}, batches "
-        f"of {run.batch}, {rate}, schedule {base.schedule}, "
+        "training": f"{counted(base.epochs, 'epoch')}, {base.image_size}×{base.image_size} px, backbone {backbone}, "
+        f"batches of {run.batch}, {rate}, schedule {base.schedule}, "
         f"{run.facts.get('precision', '')}{options}; augmentation {'on' if base.augmentation else 'off'}; the same for "
         "all, but where a model has settings of its own",
         "models": "; ".join(f"{each.label}: {each.entry.preset}{_with(each)}" for each in report.models),
@@ -104,6 +111,11 @@ def facts_of(report: Report) -> dict[str, str]:
 
 def _with(model: ModelReport) -> str:
     return f" with {model.entry.settings}" if model.entry.settings else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as "1 epoch" and "2 epochs"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def percent_text(share: float, digits: int = 1) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from contextcaps.atomic import write_atomically
 from contextcaps.extras import import_extra
-from contextcaps.training.known.measuring import KnownEvaluation
+from contextcaps.training.known.measuring import KnownEvaluation, KnownShare
 from contextcaps.training.report.evaluation import Estimate
 
 # One look for all figures and pages of an evaluation.
@@ -37,12 +37,11 @@ _PREDICTORS = {
 def known_table(evaluation: KnownEvaluation) -> Table:
     """The shares in the terminal, at most 80 columns wide."""
     table = Table(title=_HEADING, title_justify="left", caption=_explained(evaluation), caption_justify="left")
-    for heading in ("known", "told", "told nothing", "co-occurrence", "gain", "95 % interval"):
+    for heading in ("known", "told", "nothing", "co-occ.", "gain by telling", "lead over co-occ."):
         table.add_column(heading, justify="right", no_wrap=True)
     for each in evaluation.shares:
         figures = [percent(estimate.value) for estimate in (each.told, each.nothing, each.cooccurrence)]
-        gain = [_signed(each.gain.value), _interval(each.gain)]
-        table.add_row(*map(Text, [f"{100 * each.share:g} %", *figures, *gain]))
+        table.add_row(*map(Text, [f"{100 * each.share:g} %", *figures, *_differences(each)]))
     return table
 
 
@@ -74,9 +73,8 @@ def _page(evaluation: KnownEvaluation, title: str, facts: Mapping[str, object]) 
     rows = []
     for each in evaluation.shares:
         figures = [f"{percent(one.value)} {_interval(one)}" for one in (each.told, each.nothing, each.cooccurrence)]
-        differences = [f"{_signed(one.value)} {_interval(one)}" for one in (each.gain, each.lead)]
         given = f"{each.given} of {evaluation.classes}"
-        rows.append([f"{100 * each.share:g} %", given, *figures, *differences, f"{each.positives:,}"])
+        rows.append([f"{100 * each.share:g} %", given, *figures, *_differences(each), f"{each.positives:,}"])
     left_out = [f"{each.left_out} at {100 * each.share:g} %" for each in evaluation.shares if each.left_out]
     without = f" Classes left out for want of a positive that was not given: {', '.join(left_out)}." if left_out else ""
     return "\n".join(
@@ -89,6 +87,11 @@ def _page(evaluation: KnownEvaluation, title: str, facts: Mapping[str, object]) 
             f"![{_HEADING}](known.png)\n",
         ]
     )
+
+
+def _differences(share: KnownShare) -> list[str]:
+    """What telling gains, and how far that is above co-occurrence, each with its interval."""
+    return [f"{_signed(one.value)} {_interval(one)}" for one in (share.gain, share.lead)]
 
 
 def _explained(evaluation: KnownEvaluation) -> str:
