@@ -36,7 +36,7 @@ def test_evaluate_known_writes_table_and_files(run, tmp_path, capsys) -> None:
     assert [each["given"] for each in document["shares"]] == [12, 24]  # of 47
     for each in document["shares"]:
         assert each["gain"]["value"] == pytest.approx(each["told"]["value"] - each["nothing"]["value"])
-        assert f"{100 * each['lead']['value']:+.2f}" in printed.replace("−", "-")
+        assert f"{100 * each['lead']['value']:+.1f}" in printed
         assert 0 < each["cooccurrence"]["low"] <= each["cooccurrence"]["high"] < 1
     page = (tmp_path / "known.md").read_text()
     assert "told nothing" in page
