@@ -18,8 +18,9 @@ from contextcaps.experiments.ablation.grid import Entry
 from contextcaps.experiments.ablation.pairs import pairs_of
 from contextcaps.experiments.ablation.paper import paper_row
 from contextcaps.experiments.ablation.tables import grids
-from contextcaps.experiments.ablation.wording import findings
+from contextcaps.experiments.ablation.wording import findings, interval_text
 from contextcaps.training.metrics.bootstrap import draw_weights
+from contextcaps.training.report.evaluation import Estimate
 from contextcaps.training.runs import RunError
 
 SKILLS = {"capsnet": 0.2, "contextcaps": 0.6}
@@ -227,6 +228,23 @@ def test_every_pair(tmp_path) -> None:
     assert "pairs" not in [grid.name for grid in grids(make_report(out, RESAMPLES))]  # the main table has it
 
 
+def test_many_models_are_told_by_what_they_show(tmp_path) -> None:
+    skills = {"capsnet": 0.4, "contextcaps": 0.9, "gap": 0.41, "gmp": 0.1, "ml-gcn": 1.0, "capsnet-rw": 0.4}
+    made_up(tmp_path / "out", skills)
+    report = make_report(tmp_path / "out", RESAMPLES)
+    said = findings(report)
+    verdicts = {model.label: model.verdict for model in report.models[1:]}
+    for beginning, verdict in (("Ahead of", "better"), ("Behind", "worse"), ("No difference", "not shown")):
+        (sentence,) = [each for each in said if each.startswith(beginning)]
+        assert [label for label in verdicts if f"{label} (" in sentence] == [
+            label for label, each in verdicts.items() if each == verdict
+        ]
+    assert verdicts["contextcaps"] == "better"
+    assert verdicts["gmp"] == "worse"
+    assert "over seeds" in " ".join(said)
+    write_ablation(tmp_path / "out", RESAMPLES)
+
+
 def test_the_page_says_what_each_model_was_trained_with(tmp_path) -> None:
     """Also where a try that came to its end later would now be chosen."""
     out = tmp_path / "out"
@@ -257,6 +275,13 @@ def test_damaged_files_are_named(tmp_path, damaged, length) -> None:
     path.write_bytes(path.read_bytes()[:length] if damaged.endswith("npz") else b"epoch,val_mAP\n"[:length])
     with pytest.raises(RunError, match=f"{damaged}: damaged .*run again"):
         make_report(tmp_path / "out", RESAMPLES)
+
+
+def test_an_end_near_zero_tells_its_side() -> None:
+    assert interval_text(Estimate(0.01, 0.004, 0.016), signed=True) == "[+0.4, +1.6]"
+    assert interval_text(Estimate(0.01, -0.0001, 0.0201), signed=True) == "[−0.01, +2.01]"
+    assert interval_text(Estimate(0.01, 0.0004, 0.0196), signed=True) == "[+0.04, +1.96]"
+    assert interval_text(Estimate(0.5, 0.4, 0.6)) == "[40.0, 60.0]"
 
 
 def test_two_seeds_have_no_interval_for_each_class(tmp_path) -> None:

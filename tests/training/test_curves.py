@@ -134,6 +134,20 @@ def test_convergence_shows_every_run(tmp_path: Path, drawn: list[Any], names: li
     assert len(colours) == len(names)
 
 
+def test_many_runs_can_be_told_apart(tmp_path: Path, drawn: list[Any]) -> None:
+    """No two lines look alike, and the legend covers none of them."""
+    histories = {f"run {number}": draw_history(3) for number in range(16)}
+    write_convergence(histories, tmp_path / "many.png", "scenes", 0)
+    (figure,) = drawn
+    (axes,) = figure.axes
+    looks = [(line.get_color(), str(line.get_linestyle()), str(line._dash_pattern)) for line in axes.lines[::2][:16]]
+    assert len(set(looks)) == 16
+    figure.canvas.draw()
+    legend, frame = axes.get_legend().get_window_extent(), axes.get_window_extent()
+    assert legend.x0 >= frame.x1
+    assert legend.x1 <= figure.bbox.x1
+
+
 def test_a_run_without_results_is_named(tmp_path: Path, drawn: list[Any]) -> None:
     write_convergence({"good": draw_history(2), "broken": []}, tmp_path / "a.png", "scenes", 0)
     legend = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]

@@ -19,6 +19,8 @@ Losses as they are, mAP from 0 to 1."""
 # Okabe and Ito's colours, which people with any colour vision can tell apart; yellow, too light on white, is left out.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_STYLES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))  # for more runs than there are colours
+_IN_THE_FRAME = 6  # runs; the legend of more stands beside it
 _GREY = "#666666"
 _MARKED_EPOCHS = 30  # beyond, points run into each other and the line says it all
 
@@ -66,7 +68,8 @@ def write_convergence(
         seed: of the runs, for the caption and the file's metadata; several in words, such as "0, 1, 2".
         bands: name → (epoch, lowest, highest) mAP, drawn behind its line; such as the range over seeds.
     """
-    figure = _figure(8, 4.8)
+    many = len(histories) > _IN_THE_FRAME
+    figure = _figure(11 if many else 8, 4.8)
     axes = figure.subplots()
     for index, (name, history) in enumerate(histories.items()):
         points = _points(history, "val_mAP", 100)
@@ -81,7 +84,7 @@ def write_convergence(
             axes.plot([epoch], [value], "*", color=_colour(index), markersize=14, markeredgecolor="white", zorder=4)
     _draw_prior(axes, list(histories.values()))
     everything = [entry for history in histories.values() for entry in history]
-    _finish(axes, everything, "", "validation macro mAP (%)", from_zero=True)
+    _finish(axes, everything, "", "validation macro mAP (%)", from_zero=True, beside=many)
     _write(figure, Path(path), title, seed)
 
 
@@ -118,6 +121,7 @@ def _draw(
         [epoch for epoch, _ in points],
         [value for _, value in points],
         color=_colour(colour),
+        linestyle=_STYLES[colour // len(_COLOURS) % len(_STYLES)],
         linewidth=2,
         marker=marker if len(points) <= _MARKED_EPOCHS else "",
         markersize=5,
@@ -141,8 +145,10 @@ def _ends(history: History) -> tuple[float, float]:
     return min(epochs) - 0.5, max(epochs) + max(0.5, 0.02 * (max(epochs) - min(epochs)))
 
 
-def _finish(axes: Any, history: History, title: str, quantity: str, from_zero: bool = False) -> None:
-    """Title, axes, grid and legend."""
+def _finish(
+    axes: Any, history: History, title: str, quantity: str, from_zero: bool = False, beside: bool = False
+) -> None:
+    """Title, axes, grid and legend, which stands inside the frame or beside it."""
     ticker = import_extra("matplotlib.ticker", "train", "drawing curves")
     axes.set_xlim(*_ends(history))
     axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
@@ -160,7 +166,8 @@ def _finish(axes: Any, history: History, title: str, quantity: str, from_zero: b
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         labels = [label.replace("$", r"\$") for label in labels]  # no mathematics in a run's name
-        axes.legend(handles, labels, frameon=True, framealpha=0.9, edgecolor="none", fontsize=9, loc="best")
+        place = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "handlelength": 3.6} if beside else {"loc": "best"}
+        axes.legend(handles, labels, frameon=True, framealpha=0.9, edgecolor="none", fontsize=9, **place)
     else:
         axes.text(0.5, 0.5, "no values", transform=axes.transAxes, ha="center", va="center", color=_GREY)
 

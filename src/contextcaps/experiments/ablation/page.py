@@ -72,9 +72,9 @@ def _page(report: Report, folder: Path) -> Iterator[str]:
     yield f"<title>{title}</title><style>{_STYLE}</style></head><body><main>"
     yield f'<header><p class="over">contextcaps ablate</p><h1>{title}</h1><p>{html.escape(_lead(report))}</p></header>'
     found = "".join(f"<li>{html.escape(text)}</li>" for text in findings(report))
-    yield f"<section><h2>What it shows</h2><ul>{found}</ul>{_intervals(report)}</section>"
     tables = grids(report)
     yield _contents(tables)
+    yield f"<section><h2>What it shows</h2><ul>{found}</ul>{_intervals(report)}</section>"
     for number, grid in enumerate(tables, 1):
         yield _section(grid, folder, number)
     facts = "".join(
@@ -150,9 +150,12 @@ def _intervals(report: Report) -> str:
     means = [abs(100 * each.value) for _, each in drawn if each.value == each.value]
     images = [abs(100 * end) for name, each in drawn if _is_images(name) for end in (each.low, each.high) if end == end]
     reach = min(max(map(abs, ends), default=1), 3 * max([*means, *images, 0.5]))
+    # No room for the side on which there is nothing, but for its beginning.
+    lowest = max(-reach, min([*ends, -reach / 8]))
+    highest = min(reach, max([*ends, reach / 8]))
     width, left, step = 680, 210, 26
-    scale = (width - left - 20) / (2 * reach)
-    zero = left + reach * scale
+    scale = (width - left - 20) / (highest - lowest)
+    zero = left - lowest * scale
     height = step * len(drawn) + 34
     parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="Differences to the baseline with intervals">']
     parts.append(f'<line class="axis" x1="{zero:.1f}" y1="4" x2="{zero:.1f}" y2="{height - 30}"/>')
@@ -160,7 +163,7 @@ def _intervals(report: Report) -> str:
         y = 16 + index * step
         kind = "images" if _is_images(name) else "seeds"
         if each.low == each.low:
-            low, high = (max(-reach, min(reach, 100 * end)) for end in (each.low, each.high))
+            low, high = (max(lowest, min(highest, 100 * end)) for end in (each.low, each.high))
             parts.append(
                 f'<line class="{kind}" x1="{zero + low * scale:.1f}" y1="{y}" x2="{zero + high * scale:.1f}" y2="{y}"/>'
             )
@@ -172,7 +175,8 @@ def _intervals(report: Report) -> str:
             parts.append(f'<circle class="{kind}" cx="{zero + 100 * each.value * scale:.1f}" cy="{y}" r="5"/>')
         parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end">{html.escape(name)}</text>')
     baseline = html.escape(report.plan.baseline)
-    for value, anchor in ((-reach, "start"), (0, "middle"), (reach, "end")):
+    ends_shown = [(value, anchor) for value, anchor in ((lowest, "start"), (highest, "end")) if abs(value) > reach / 4]
+    for value, anchor in ((0.0, "middle"), *ends_shown):
         text = f"{value:+.1f}".replace("-", "−") if value else f"{baseline}"
         parts.append(
             f'<text class="tick" x="{zero + value * scale:.1f}" y="{height - 12}" text-anchor="{anchor}">{text}</text>'
@@ -212,7 +216,7 @@ th,td{padding:5px 0 5px 14px;border-bottom:1px solid var(--line)}
 th:first-child{padding-left:0;position:sticky;left:0;background:var(--card)}
 .other th:first-child{background:var(--other)}
 .prior,.prior th{color:var(--soft);font-weight:400}
-.other td:nth-child(2){text-align:left;white-space:normal;min-width:150px}
+.other thead th:nth-child(2){text-align:left}.other td:nth-child(2){text-align:left;white-space:normal;min-width:150px}
 nav ul{display:flex;flex-wrap:wrap;gap:2px 16px;list-style:none;padding:0;margin:16px 2px 0;font-size:13.5px}
 a{color:var(--seeds)}details{margin-top:10px;font-size:13.5px}summary{cursor:pointer;color:var(--soft)}
 .up{color:var(--up)}.down{color:var(--down)}

@@ -1,6 +1,7 @@
 """What an ablation's figures show, in words, and how figures are written."""
 
 import math
+from collections.abc import Sequence
 
 from contextcaps.experiments.ablation.report import ModelReport, Report
 from contextcaps.experiments.ablation.statistics import rank_correlation
@@ -10,12 +11,30 @@ from contextcaps.training.report.wording import number_text
 __all__ = ["counted", "facts_of", "findings", "interval_text", "percent_text", "profit", "signed_text"]
 
 
+_SENTENCES = 4
+"""Differences that are told one by one; more are put together by what they show."""
+
+
 def findings(report: Report) -> list[str]:
     """What the figures show, in sentences, and no more."""
+    compared = [model for model in report.models if model.difference is not None and model.image_difference is not None]
+    found = _each(compared, report) if len(compared) <= _SENTENCES else _grouped(compared, report)
+    pairs = max((model.pairs for model in report.models), default=0)
+    if pairs == 1:
+        found.append("One training of each: the intervals tell what other test images would change, not another seed.")
+    elif 1 < pairs < 4:
+        found.append(f"{pairs} seeds are few: an interval over so few is wide, and rests on the spread being ordinary.")
+    if report.missing:
+        found.append(f"Not finished, and not in any figure: {'; '.join(report.missing)}.")
+    return found
+
+
+def _each(models: Sequence[ModelReport], report: Report) -> list[str]:
+    """A sentence on each difference to the baseline."""
     found = []
-    for model in report.models:
-        if model.difference is None or model.image_difference is None:
-            continue
+    for model in models:
+        assert model.difference is not None
+        assert model.image_difference is not None
         which = f"{model.label} − {report.plan.baseline}: {signed_text(model.difference.value)} points of mAP"
         images = f"over test images {interval_text(model.image_difference, signed=True)}"
         here = " in this one pair of trainings" if model.pairs == 1 else ""
@@ -31,14 +50,32 @@ def findings(report: Report) -> list[str]:
             "undefined": "The difference is undefined.",
         }[model.verdict]
         found.append(f"{verdict} {which} ({basis}).")
-    pairs = max((model.pairs for model in report.models), default=0)
-    if pairs == 1:
-        found.append("One training of each: the intervals tell what other test images would change, not another seed.")
-    elif 1 < pairs < 4:
-        found.append(f"{pairs} seeds are few: an interval over so few is wide, and rests on the spread being ordinary.")
-    if report.missing:
-        found.append(f"Not finished, and not in any figure: {'; '.join(report.missing)}.")
     return found
+
+
+def _grouped(models: Sequence[ModelReport], report: Report) -> list[str]:
+    """A sentence on each verdict, where there are too many models for one on each."""
+    base = report.plan.baseline
+    words = {
+        "better": f"Ahead of {base}",
+        "worse": f"Behind {base}",
+        "not shown": f"No difference to {base} is shown for",
+        "undefined": "The difference is undefined for",
+    }
+    found = []
+    for verdict, beginning in words.items():
+        listed = []
+        for model in models:
+            if model.verdict == verdict:
+                assert model.difference is not None
+                deciding = model.image_difference if model.pairs == 1 else model.difference
+                assert deciding is not None
+                interval = interval_text(deciding, signed=True)
+                listed.append(f"{model.label} ({signed_text(model.difference.value)} {interval})")
+        if listed:
+            found.append(f"{beginning}: {', '.join(listed)}.")
+    over = "seeds" if max(model.pairs for model in models) > 1 else "test images"
+    return [*found, f"Points of mAP with paired 95 % intervals over {over}."]
 
 
 def profit(model: ModelReport) -> str:
@@ -122,12 +159,15 @@ def percent_text(share: float, digits: int = 1) -> str:
     return number_text(100 * share, digits)
 
 
-def signed_text(share: float) -> str:
-    return f"{100 * share:+.1f}".replace("-", "−") if math.isfinite(share) else "–"
+def signed_text(share: float, digits: int = 1) -> str:
+    return f"{100 * share:+.{digits}f}".replace("-", "−") if math.isfinite(share) else "–"
 
 
 def interval_text(estimate: Estimate, signed: bool = False) -> str:
     if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
         return "–"
-    write = signed_text if signed else percent_text
-    return f"[{write(estimate.low)}, {write(estimate.high)}]"
+    if not signed:
+        return f"[{percent_text(estimate.low)}, {percent_text(estimate.high)}]"
+    # So that an end near zero tells on which side of it it lies.
+    digits = 2 if min(abs(estimate.low), abs(estimate.high)) < 0.0005 else 1
+    return f"[{signed_text(estimate.low, digits)}, {signed_text(estimate.high, digits)}]"
