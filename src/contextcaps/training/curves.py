@@ -166,8 +166,11 @@ def _finish(
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         labels = [label.replace("$", r"\$") for label in labels]  # no mathematics in a run's name
-        place = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "handlelength": 3.6} if beside else {"loc": "best"}
-        axes.legend(handles, labels, frameon=True, framealpha=0.9, edgecolor="none", fontsize=9, **place)
+        look: dict[str, Any] = {"frameon": True, "framealpha": 0.9, "edgecolor": "none", "fontsize": 9}
+        look |= (
+            {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "handlelength": 3.6} if beside else {"loc": "best"}
+        )
+        axes.legend(handles, labels, **look)
     else:
         axes.text(0.5, 0.5, "no values", transform=axes.transAxes, ha="center", va="center", color=_GREY)
 
