@@ -17,6 +17,7 @@ from rich.table import Table
 
 import contextcaps
 from contextcaps.first_process import is_first_process
+from contextcaps.whole_tables import print_whole
 from contextcaps.wrong_words import complain, deferred, in_one_line
 
 if TYPE_CHECKING:  # each command imports what it needs, so that --help does not wait for torch
@@ -541,7 +542,7 @@ def evaluate(
         for table in evaluation_table(measured.evaluation):
             console.print(table)
         if measured.known is not None:
-            console.print(known_table(measured.known))
+            print_whole(console, known_table(measured.known))
         written = f"Written to {measured.folder}: {', '.join(path.name for path in measured.files)}"
         console.print(written, soft_wrap=True, highlight=False)
 

@@ -13,6 +13,7 @@ from trees_small import idx_bytes, shard_members, write_images, write_tar
 from trees_voc import voc_tree
 
 from contextcaps.data import Subset, open_source
+from contextcaps.data.source import have_same_data
 
 
 def forget_times(folder: Path) -> None:
@@ -89,6 +90,15 @@ def test_contents_are_the_same_wherever_the_data_lie(tmp_path, write, other):
     assert here.contents() == there.contents()
     assert Subset(here, [1], "train").contents() == Subset(there, [1], "train").contents() != here.contents()
     assert open_source(write(tmp_path / "other", other)).contents() != here.contents()
+
+
+def test_contents_tell_other_pixels_under_the_same_labels(tmp_path):
+    source = open_source(write_mnist(tmp_path / "here"))
+    other = open_source(write_mnist(tmp_path / "there", seed=1))
+    assert np.array_equal(source.targets(), other.targets())
+    assert source.contents() != other.contents()
+    assert have_same_data(source, open_source(write_mnist(tmp_path / "copy")))
+    assert not have_same_data(source, other)
 
 
 def test_contents_of_images_that_cannot_be_read(tmp_path):

@@ -169,6 +169,8 @@ def test_the_terminal_shows_the_table(folder) -> None:
     show_ablation(write_ablation(folder, RESAMPLES), Console(file=stream, width=80))
     text = stream.getvalue()
     assert "contextcaps is ahead." in text
+    assert "…" not in text  # nothing is cut, though the console is narrow
+    assert max(map(len, text.splitlines())) > 80
     assert "ablation.html" in text
 
 
@@ -243,6 +245,11 @@ def test_many_models_are_told_by_what_they_show(tmp_path) -> None:
     assert verdicts["gmp"] == "worse"
     assert "over seeds" in " ".join(said)
     write_ablation(tmp_path / "out", RESAMPLES)
+    for seed in (1, 2):
+        (tmp_path / f"out/runs/gmp/seed-{seed}/test_predictions.npz").unlink()
+    mixed = " ".join(findings(make_report(tmp_path / "out", RESAMPLES)))
+    assert re.search(r"gmp \([^)]*one seed, over images\)", mixed)
+    assert mixed.count("one seed, over images") == 1
 
 
 def test_the_page_says_what_each_model_was_trained_with(tmp_path) -> None:
@@ -267,13 +274,21 @@ def test_the_page_says_what_each_model_was_trained_with(tmp_path) -> None:
         make_report(out, RESAMPLES)
 
 
-@pytest.mark.parametrize("damaged", ["test_predictions.npz", "metrics.csv"])
-@pytest.mark.parametrize("length", [0, 10, 60])
-def test_damaged_files_are_named(tmp_path, damaged, length) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "content"),
+    [
+        *(("test_predictions.npz", length) for length in (0, 10, 60)),
+        *(
+            ("metrics.csv", text)
+            for text in ("", "epoch,val_mAP\n", "epoch,val_mAP\n1,0.2\n2\n", "epoch,loss\n1,0.2\n")
+        ),
+    ],
+)
+def test_damaged_files_are_named(tmp_path, damaged, content) -> None:
     made_up(tmp_path / "out", SKILLS, seeds=1)
     path = tmp_path / "out/runs/contextcaps/seed-0" / damaged
-    path.write_bytes(path.read_bytes()[:length] if damaged.endswith("npz") else b"epoch,val_mAP\n"[:length])
-    with pytest.raises(RunError, match=f"{damaged}: damaged .*run again"):
+    path.write_bytes(path.read_bytes()[:content] if isinstance(content, int) else content.encode())
+    with pytest.raises(RunError, match=f"{damaged}: damaged.*run again"):
         make_report(tmp_path / "out", RESAMPLES)
 
 
@@ -336,6 +351,33 @@ def test_without_the_baseline_there_are_no_differences(tmp_path) -> None:
     (context,) = ablation.report.models
     assert (context.difference, context.verdict, context.gains) == (None, "no pair", ())
     assert findings(ablation.report) == ["Not finished, and not in any figure: capsnet, seed 0."]
+
+
+def test_copied_data_are_the_same_data(tmp_path) -> None:
+    """Runs that did not write down the contents are told by fingerprints alone."""
+    out = tmp_path / "out"
+    made_up(out, {**SKILLS, "gap": 0.3}, seeds=1)
+
+    def change(label: str, **facts: object) -> None:
+        path = out / "runs" / label / "seed-0" / "run.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+    elsewhere, contents = {"train": "c", "val": "d"}, {"train": "x", "val": "y"}
+    change("gap", fingerprints=elsewhere, contents=contents)
+    with pytest.raises(RunError, match="trained on other images"):
+        make_report(out, RESAMPLES)
+    change("contextcaps", contents=contents)  # the fingerprint of the first run, which says nothing of its contents
+    assert len(make_report(out, RESAMPLES).models) == 3
+    change("gap", contents={"train": "x", "val": "z"})
+    with pytest.raises(RunError, match="trained on other images"):
+        make_report(out, RESAMPLES)
+
+
+def test_models_that_are_equal_to_the_bit(tmp_path) -> None:
+    made_up(tmp_path / "out", {"capsnet": 0.2, "twin=capsnet": 0.2})
+    ablation = write_ablation(tmp_path / "out", RESAMPLES)
+    assert ablation.report.models[1].verdict == "not shown"
+    assert "<svg" in ablation.files["page"].read_text(encoding="utf-8")
 
 
 def test_other_images_are_refused(tmp_path) -> None:

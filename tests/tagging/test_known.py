@@ -40,6 +40,7 @@ def told(tmp_path_factory):
         ("sea=1,sky=0,car=present,tree=absent", {"sea": True, "sky": False, "car": True, "tree": False}),
         ("oven=yes,oven=yes", {"oven": True}),
         ("oven=yes,, bed=no", {"oven": True, "bed": False}),
+        (",oven=yes, ,", {"oven": True}),
     ],
 )
 def test_words_are_read(text, expected) -> None:

@@ -1,6 +1,7 @@
 """A run that was stopped at any moment and resumed ends as one that was never stopped, bit for bit."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -438,12 +439,19 @@ def test_two_trainings_in_one_folder(tmp_path, cache) -> None:
     assert len(rows(tmp_path / "run")) == 1
 
 
-def test_changed_data_are_refused(tmp_path, cache, monkeypatch) -> None:
+def test_changed_data_are_refused(tmp_path, cache, capsys) -> None:
     config = small_config(tmp_path / "run", cache, epochs=1)
     train(config, progress=False)
     run = Run.open(tmp_path / "run")
     run.record(fingerprints={"train": "other", "val": "other"})
     resume(tmp_path / "run", progress=False)  # touched or moved, but the same images and labels
+    assert "moved, copied or touched since this run began" in capsys.readouterr().err
+    facts = tmp_path / "run" / "run.json"  # of a run that began before contents were written down
+    older = {name: value for name, value in json.loads(facts.read_text()).items() if name != "contents"}
+    facts.write_text(json.dumps({**older, "fingerprints": {"train": "other", "val": "other"}}))
+    with pytest.raises(RunError, match="have changed since this run began"):
+        resume(tmp_path / "run", progress=False)
+    run = Run.open(tmp_path / "run")
     run.record(fingerprints={"train": "other", "val": "other"}, contents={"train": "other", "val": "other"})
     with pytest.raises(RunError, match="have changed since this run began"):
         resume(tmp_path / "run", progress=False)

@@ -20,6 +20,7 @@ def parse_known(text: str) -> dict[str, bool]:
     >>> parse_known("oven=yes, bed=no, chair, folding=yes")
     {'oven': True, 'bed': False, 'chair, folding': True}
     """
+    text = text.strip(", \t\n")
     found: dict[str, bool] = {}
     place = 0
     while place < len(text):

@@ -9,6 +9,7 @@ import torch
 from contextcaps.data import Prepared, PreparedLoader, Source, StreamLoader, open_splits, prepare
 from contextcaps.data.loading import Loader
 from contextcaps.data.problems import DataError, Problem
+from contextcaps.data.source import have_same_data
 from contextcaps.data.splits import open_part
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.features import FeatureLoader, Features
@@ -75,7 +76,7 @@ def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:
         return parts["train"], parts["val"]
     train = open_part(config.data, ("train",), on_bad=config.on_bad)
     validation = open_part(config.val_data, ("val", "test"), on_bad=config.on_bad)
-    if validation.fingerprint() == train.fingerprint():
+    if have_same_data(validation, train):
         raise DataError(f"{config.val_data}: expected other images to validate on than those to train on")
     if validation.classes != train.classes:
         raise DataError(

@@ -277,10 +277,17 @@ def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
     found = {name: source.fingerprint() for name, source in sources.items()}
     contents = {name: source.contents() for name, source in sources.items()}
     known = run.facts.get("fingerprints")
-    if known is not None and known != found and run.facts.get("contents") != contents:
-        raise RunError(
-            f"{run.folder}: the data of {run.config.data} have changed since this run began; "
-            "restore them, or train anew"
+    if known is not None and known != found:
+        if run.facts.get("contents") != contents:
+            raise RunError(
+                f"{run.folder}: the data of {run.config.data} have changed since this run began; "
+                "restore them, or train anew"
+            )
+        print(
+            f"note: {run.config.data}: moved, copied or touched since this run began; its labels and a sample of its "
+            "images are the same",
+            file=sys.stderr,
+            flush=True,
         )
     images = {"train": len(parts[0]), "val": len(parts[1])}
     run.record(

@@ -15,13 +15,14 @@ from typing import Any
 from contextcaps.atomic import write_atomically
 from contextcaps.data.cache import entry_lock
 from contextcaps.data.problems import DataError
+from contextcaps.data.source import have_same_data
 from contextcaps.data.splits import open_part
 from contextcaps.experiments.ablation.choosing import adopt, choose, points, try_config, try_folder
 from contextcaps.experiments.ablation.document import report_document
 from contextcaps.experiments.ablation.figures import write_figures
 from contextcaps.experiments.ablation.grid import Entry, Plan, parse_models, plan_file
 from contextcaps.experiments.ablation.page import ablation_html, ablation_markdown
-from contextcaps.experiments.ablation.report import Report, make_report
+from contextcaps.experiments.ablation.report import NothingFinished, Report, make_report
 from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.running import AtOnce, Failure, Job, Runner
 from contextcaps.experiments.ablation.watching import Watch
@@ -122,10 +123,10 @@ def ablate(
         failures = _run(plan, folder, at_once, resamples, progress)
         try:
             result = write_ablation(folder, resamples, failures)
-        except RunError as error:
+        except NothingFinished:
             if failures:
                 raise RunError(f"no run came to an end; {failures[0].name}: {failures[0].why}") from None
-            raise error
+            raise
     return result
 
 
@@ -224,7 +225,7 @@ def _require_test_apart(plan: Plan, parts: Sequence[Part]) -> None:
     if plan.test_data is None or plan.test_data == plan.base.data:
         return
     tested = open_part(plan.test_data, ("test", "val"), on_bad=plan.base.on_bad)  # as `evaluate` opens it
-    if tested.fingerprint() in [part.source.fingerprint() for part in parts]:
+    if any(have_same_data(tested, part.source) for part in parts):
         raise DataError(f"{plan.test_data}: expected other images to test on than those to train or validate on")
 
 

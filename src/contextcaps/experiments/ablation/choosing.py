@@ -98,7 +98,8 @@ def choose(plan: Plan, entry: Entry, out: Path) -> Choice:
         return Choice(entry.label, {}, ())
     tries = _read_tries(plan, entry, out)
     folders = {each.number: try_folder(out, entry, each.number) for each in tries}
-    left = [str(number) for number, folder in folders.items() if not (is_trained(folder) or has_diverged(folder))]
+    reached = {each.number for each in tries if math.isfinite(each.mAP)}
+    left = [str(number) for number, folder in folders.items() if number not in reached and not has_diverged(folder)]
     if left:
         which = f"try {left[0]} has" if len(left) == 1 else f"tries {', '.join(left)} have"
         raise RunError(
@@ -129,7 +130,9 @@ def _read_tries(plan: Plan, entry: Entry, out: Path) -> tuple[Try, ...]:
     tries = []
     for number, settings in enumerate(points(plan, entry), 1):
         folder, reached = try_folder(out, entry, number), math.nan
-        if is_trained(folder):  # one that broke off may have had good epochs before, but is no choice
+        if (
+            is_trained(folder) and (folder / "metrics.csv").stat().st_size
+        ):  # one that broke off may have had good epochs before, but is no choice
             history = read_history(folder)
             reached = max((each["val_mAP"] for each in history if math.isfinite(each["val_mAP"])), default=math.nan)
         tries.append(Try(number, settings, reached))

@@ -149,7 +149,7 @@ def _intervals(report: Report) -> str:
     # An interval over two seeds can be as wide as the world: it is cut off where it leaves three times the others.
     means = [abs(100 * each.value) for _, each in drawn if each.value == each.value]
     images = [abs(100 * end) for name, each in drawn if _is_images(name) for end in (each.low, each.high) if end == end]
-    reach = min(max(map(abs, ends), default=1), 3 * max([*means, *images, 0.5]))
+    reach = max(0.1, min(max(map(abs, ends), default=1), 3 * max([*means, *images, 0.5])))
     # No room for the side on which there is nothing, but for its beginning.
     lowest = max(-reach, min([*ends, -reach / 8]))
     highest = min(reach, max([*ends, reach / 8]))

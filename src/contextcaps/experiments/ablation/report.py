@@ -19,10 +19,14 @@ from contextcaps.training.metrics import basic_interval, bootstrap_mean_average_
 from contextcaps.training.report.evaluation import Estimate
 from contextcaps.training.runs import RunError
 
-__all__ = ["ClassGain", "ModelReport", "Report", "make_report"]
+__all__ = ["ClassGain", "ModelReport", "NothingFinished", "Report", "make_report"]
 
 _WITHIN = 0.01
 _LEAST_SEEDS = 3
+
+
+class NothingFinished(RunError):
+    """There is nothing to report yet."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +167,7 @@ def make_report(folder: Path, resamples: int | None = None, baseline: str | None
             else:
                 missing.append(f"{entry.label}, seed {seed}")
     if not results:
-        raise RunError(f"{folder}: no run is finished yet; go on with: contextcaps ablate with the same flags")
+        raise NothingFinished(f"{folder}: no run is finished yet; go on with: contextcaps ablate with the same flags")
     _require_same_division(results)
     first: Tested | None = None
     drawn: dict[tuple[str, int], torch.Tensor] = {}
@@ -265,11 +269,13 @@ def _same_settings(runs: Sequence[RunResult]) -> TrainConfig:
 
 def _require_same_division(results: dict[str, list[RunResult]]) -> None:
     runs = [run for each in results.values() for run in each]
-    first = runs[0].facts
+    fingerprints = runs[0].facts.get("fingerprints")
+    # Data that were copied or touched in between have another fingerprint, and the same contents; what these are, any
+    # run with the first one's fingerprint may say: older ones did not write it down.
+    alike = [run.facts.get("contents") for run in runs if run.facts.get("fingerprints") == fingerprints]
+    contents = [each for each in alike if each is not None]
     for run in runs:
-        same = run.facts.get("fingerprints") == first.get("fingerprints")
-        # Data that were copied or touched in between have another fingerprint, and the same contents.
-        if not same and (first.get("contents") is None or run.facts.get("contents") != first["contents"]):
+        if run.facts.get("fingerprints") != fingerprints and run.facts.get("contents") not in contents:
             raise RunError(f"{run.folder}: was trained on other images than {runs[0].folder}; remove one of them")
 
 

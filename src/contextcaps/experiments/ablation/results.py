@@ -110,9 +110,12 @@ def read_result(out: Path, label: str, seed: int) -> RunResult:
         raise RunError(
             f"{folder}: a file of the run is lost or damaged ({error!r}); remove {PREDICTIONS} there and run again"
         ) from None
-    history = read_history(folder)
-    if not history:
-        raise RunError(f"{folder / 'metrics.csv'}: damaged (no epoch is in it); remove {folder} and run again")
+    try:
+        history = read_history(folder)
+    except RunError:
+        history = ()
+    if not history or "val_mAP" not in history[0]:
+        raise RunError(f"{folder / 'metrics.csv'}: damaged; remove {folder} and run again")
     seconds_per_image, seconds = _timing(folder / "timing.csv")
     return RunResult(
         label=label,

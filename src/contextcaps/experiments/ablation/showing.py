@@ -8,16 +8,15 @@ from rich.text import Text
 from contextcaps.experiments.ablation.ablation import Ablation
 from contextcaps.experiments.ablation.tables import grids
 from contextcaps.experiments.ablation.wording import findings
+from contextcaps.whole_tables import print_whole
 
 __all__ = ["show_ablation"]
 
 _SHOWN = ("table", "convergence", "cost")
-_TABLE_WIDTH = 130
 
 
 def show_ablation(ablation: Ablation, console: Console) -> None:
     """The table, convergence and cost, what they show, and where the page is."""
-    console.width = max(console.width, _TABLE_WIDTH)  # whole in a log, too
     for grid in grids(ablation.report):
         if grid.name not in _SHOWN:
             continue
@@ -26,7 +25,7 @@ def show_ablation(ablation: Ablation, console: Console) -> None:
             table.add_column(heading, justify="right" if number else "left", no_wrap=True)
         for row in grid.rows:
             table.add_row(*map(Text, row))
-        console.print(table)
+        print_whole(console, table)
         console.print()
     for text in findings(ablation.report):
         console.print(text, highlight=False, markup=False)

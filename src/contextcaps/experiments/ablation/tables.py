@@ -90,11 +90,16 @@ def _pairs(report: Report) -> Grid:
             star = " *" if pair is not None and pair.is_shown else ""
             cells.append("" if pair is None else f"{signed_text(pair.difference.value)}{star}")
         rows.append((label, *cells))
-    count = len(labels) * (len(labels) - 1) // 2
+    seeds = max((pair.seeds for pair in found.values()), default=1)
+    stars = (
+        "*: the paired 95 % interval over seeds leaves out 0. Where models are equal, one pair in twenty has a star by "
+        "chance. The intervals are in ablation.json. "
+        if seeds > 1
+        else "One seed gives no interval, so none of these is shown to be there. "
+    )
     note = (
-        "Row − column in points of test mAP, mean over common seeds. *: the paired 95 % interval over seeds leaves out "
-        f"0. Of {count} pairs of equal models one in twenty would have a star. The intervals are in ablation.json; "
-        "contextcaps ablate --report-only --baseline MODEL compares all with another model in full."
+        f"Row − column in points of test mAP, mean over common seeds. {stars}contextcaps ablate --report-only "
+        "--baseline MODEL compares all with another model in full."
     )
     return Grid("pairs", "Every pair", ("model", *labels), tuple(rows), note)
 

@@ -62,6 +62,7 @@ def _grouped(models: Sequence[ModelReport], report: Report) -> list[str]:
         "not shown": f"No difference to {base} is shown for",
         "undefined": "The difference is undefined for",
     }
+    several = max(model.pairs for model in models) > 1
     found = []
     for verdict, beginning in words.items():
         listed = []
@@ -71,11 +72,11 @@ def _grouped(models: Sequence[ModelReport], report: Report) -> list[str]:
                 deciding = model.image_difference if model.pairs == 1 else model.difference
                 assert deciding is not None
                 interval = interval_text(deciding, signed=True)
-                listed.append(f"{model.label} ({signed_text(model.difference.value)} {interval})")
+                over = ", one seed, over images" if model.pairs == 1 and several else ""
+                listed.append(f"{model.label} ({signed_text(model.difference.value)} {interval}{over})")
         if listed:
             found.append(f"{beginning}: {', '.join(listed)}.")
-    over = "seeds" if max(model.pairs for model in models) > 1 else "test images"
-    return [*found, f"Points of mAP with paired 95 % intervals over {over}."]
+    return [*found, f"Points of mAP with paired 95 % intervals over {'seeds' if several else 'test images'}."]
 
 
 def profit(model: ModelReport) -> str:

@@ -26,10 +26,10 @@ from contextcaps.experiments.bench.tables import Grid, mebibytes, milliseconds, 
 from contextcaps.experiments.bench.ways import WAYS, Case, Result, Way, measure_case
 from contextcaps.models.registry import describe_model
 from contextcaps.training.processes import device_name
+from contextcaps.whole_tables import print_whole
 
 __all__ = ["Bench", "BenchSettings", "run_bench", "show_bench"]
 
-_TABLE_WIDTH = 108
 _HOW_TO_READ = (
     "Time: the median of the repetitions, after a warm-up. Peak: memory with weights, inputs and gradients; "
     "beyond: without these three, which every way needs. Eager : this, compiled : this: how many times more time, "
@@ -189,9 +189,8 @@ def run_bench(settings: BenchSettings | None = None, out: Path | str = "runs/ben
 
 def show_bench(bench: Bench, console: Console) -> None:
     """The tables on the terminal, and where the files are."""
-    console.width = max(console.width, _TABLE_WIDTH)  # a table that is cut says nothing
     for grid in bench.grids:
-        console.print(grid.table())
+        print_whole(console, grid.table())
         console.print()
     for name, value in bench.facts.items():
         console.print(f"{name}: {value}", highlight=False)
