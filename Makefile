@@ -23,6 +23,7 @@ format: .venv/.ready
 figures: .venv/.ready
 	$(BIN)/python docs/figures/architecture.py
 	$(BIN)/python docs/figures/scenes.py
+	$(BIN)/python docs/figures/evidence.py
 
 clean:
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -44,6 +44,7 @@ def collect(folder: Path, name: str) -> None:
     kept = {
         "facts": {key: _without_paths(value) for key, value in found["facts"].items() if key != "commit"},
         "test_images": found["test_images"],
+        "resamples": found["resamples"],
         "prior_mAP": found["prior"]["mAP"],
         "models": [_model(model) for model in found["models"]],
     }
@@ -77,6 +78,7 @@ def _model(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_paths(text: str) -> str:
+    text = re.sub(r" --resamples \d+| --quiet", "", text)  # of the runs; the intervals are of `resamples`
     return re.sub(r"(shards:|--out )\S*?([^\s/']*)(?=['\s;)]|$)", r"\1PATH/\2", text)
 
 
@@ -141,7 +143,9 @@ def draw_convergence() -> None:
         axes.legend(fontsize=8, frameon=False, loc="lower right", title="first epoch within 1 %", title_fontsize=8)
         _tidy(axes)
     figure.axes[0].set_ylabel("validation mAP (%)")
-    figure.suptitle("The paper's rows from scratch at 64 px: mean and range of three seeds", fontweight="bold")
+    figure.suptitle(
+        "The paper's rows and contextcaps from scratch at 64 px: mean and range of three seeds", weight="bold"
+    )
     _save(figure, "convergence")
 
 
