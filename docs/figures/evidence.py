@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 HERE = Path(__file__).parent
 EVIDENCE = HERE.parent / "evidence"
 DATA = {"coco": "COCO, 80 classes", "stuff": "COCO-Stuff, 171 classes", "corel": "Corel5k, 374 words"}
-KINDS = {"lite0": "a frozen pretrained backbone, 128 px", "64": "from scratch, 64 px"}
+KINDS = {"lite0": "frozen ImageNet backbone", "64": "from scratch, 64 px"}
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLOURS = {
     "capsnet": "#000000",
@@ -26,6 +26,10 @@ COLOURS = {
     "capsnet-rw-crf-corr": "#CC79A7",
     "contextcaps": "#0072B2",
 }
+ORDER = ("contextcaps", "capsnet-scene", "capsnet-rw", "rw-gate", "capsnet-rw-crf", "capsnet-rw-crf-corr")
+ORDER += ("capsnet-rw-literal", "capsnet-rw-crf-literal", "contextcaps-literal", "capsnet-uniform", "capsnet-em")
+ORDER += ("capsnet-asl", "gap", "gmp", "gmp-scene", "ml-decoder", "ml-decoder-asl", "ml-decoder-scene")
+ORDER += ("ml-gcn", "query2label")
 CAPSULES, RIVAL = "#0072B2", "#D55E00"
 RIVALS = ("gap", "gmp", "ml-decoder", "ml-gcn", "query2label")
 NAMES = {
@@ -101,6 +105,7 @@ def draw_differences() -> None:
             models = [each for each in found["models"] if each["difference"] is not None]
             left_out = [each["label"] for each in models if each["difference"]["value"] < -0.09]
             models = [each for each in models if each["label"] not in left_out]
+            models.sort(key=lambda each: ORDER.index(each["label"]))
             for place, model in enumerate(reversed(models)):
                 colour = RIVAL if model["preset"] in RIVALS else CAPSULES
                 each = {key: 100 * value for key, value in model["difference"].items()}
@@ -113,9 +118,8 @@ def draw_differences() -> None:
             axes.tick_params(axis="y", labelsize=8.5, length=0)
             base = found["models"][0]["mAP"]["value"]
             axes.set_title(f"{title}\n{words}; capsnet {100 * base:.1f}", fontsize=10)
-            axes.set_xlabel("test mAP − capsnet (points)", fontsize=9)
-            if left_out:
-                axes.text(0.02, 0.01, f"far below: {', '.join(left_out)}", transform=axes.transAxes, fontsize=6.5)
+            below = f"\n(far below: {', '.join(left_out)})" if left_out else ""
+            axes.set_xlabel(f"test mAP − capsnet (points){below}", fontsize=8.5)
             _tidy(axes)
     figure.suptitle("What helps: differences to the plain CapsNet, 95 % intervals over three seeds", fontweight="bold")
     figure.supxlabel("blue: capsules, orange: rivals' heads; intervals are paired by seed", fontsize=9, color="#555555")
