@@ -117,7 +117,7 @@ def draw_differences() -> None:
             axes.set_yticks(range(len(models)), [NAMES.get(each["label"], each["label"]) for each in reversed(models)])
             axes.tick_params(axis="y", labelsize=8.5, length=0)
             base = found["models"][0]["mAP"]["value"]
-            axes.set_title(f"{title}\n{words}; capsnet {100 * base:.1f}", fontsize=9.5)
+            axes.set_title(f"{title}\n{words}; capsnet {100 * base:.1f}", fontsize=9)
             below = f"\n(far below: {', '.join(left_out)})" if left_out else ""
             axes.set_xlabel(f"test mAP − capsnet (points){below}", fontsize=8.5)
             _tidy(axes)
