@@ -138,7 +138,7 @@ def write_ablation(
     With another baseline than the plan's it goes into a folder of its own there, `against-BASELINE`.
     """
     report = make_report(folder, resamples, baseline)
-    if report.plan.baseline != Plan.read(folder)[0].baseline:
+    if report.plan.baseline != report.document["baseline"]:
         folder = folder / f"against-{report.plan.baseline}"
         folder.mkdir(exist_ok=True)
     pictures = write_figures(report, folder)

@@ -97,16 +97,15 @@ def choose(plan: Plan, entry: Entry, out: Path) -> Choice:
     if plan.tries == 1:
         return Choice(entry.label, {}, ())
     tries = _read_tries(plan, entry, out)
-    folders = {each.number: try_folder(out, entry, each.number) for each in tries}
-    reached = {each.number for each in tries if math.isfinite(each.mAP)}
-    left = [str(number) for number, folder in folders.items() if number not in reached and not has_diverged(folder)]
+    known = [each for each in tries if math.isfinite(each.mAP)]
+    others = [each.number for each in tries if each not in known]
+    left = [str(number) for number in others if not has_diverged(try_folder(out, entry, number))]
     if left:
         which = f"try {left[0]} has" if len(left) == 1 else f"tries {', '.join(left)} have"
         raise RunError(
             f"{entry.label}: {which} not come to an end, so that nothing is chosen; see the logs in "
             f"{out / 'tries' / entry.label}"
         )
-    known = [each for each in tries if math.isfinite(each.mAP)]
     if not known:
         raise RunError(
             f"{entry.label}: none of its {len(tries)} tries came to anything; see the logs in "
@@ -130,9 +129,7 @@ def _read_tries(plan: Plan, entry: Entry, out: Path) -> tuple[Try, ...]:
     tries = []
     for number, settings in enumerate(points(plan, entry), 1):
         folder, reached = try_folder(out, entry, number), math.nan
-        if (
-            is_trained(folder) and (folder / "metrics.csv").stat().st_size
-        ):  # one that broke off may have had good epochs before, but is no choice
+        if is_trained(folder):  # one that broke off may have had good epochs before, but is no choice
             history = read_history(folder)
             reached = max((each["val_mAP"] for each in history if math.isfinite(each["val_mAP"])), default=math.nan)
         tries.append(Try(number, settings, reached))
