@@ -167,6 +167,7 @@ def test_the_best_try_on_validation_is_chosen(tmp_path: Path) -> None:
     assert choice.settings == points(plan, entry)[2]
     assert [each.mAP for each in choice.tries] == pytest.approx([0.3, float("nan"), 0.4], nan_ok=True)
     assert choose(dataclasses.replace(plan, tries=1), entry, tmp_path).settings == {}
-    (try_folder(tmp_path, entry, 1) / "metrics.csv").write_text("")
-    with pytest.raises(RunError, match="try 1 has not come to an end"):
-        choose(plan, entry, tmp_path)
+    for damaged in ("", "epoch,val_mAP\n", "epoch\n1\n", "epoch,val_mAP\n1,x\n"):
+        (try_folder(tmp_path, entry, 1) / "metrics.csv").write_text(damaged)
+        with pytest.raises(RunError, match=r"metrics\.csv: damaged; remove .*try-1 and run again"):
+            choose(plan, entry, tmp_path)

@@ -16,7 +16,7 @@ from contextcaps.training.report.evaluation import Estimate, plain
 from contextcaps.training.report.wording import number_text
 from contextcaps.training.runs import Run, RunError
 
-__all__ = ["ComparedRun", "Comparison", "Difference", "compare", "read_history"]
+__all__ = ["ComparedRun", "Comparison", "Difference", "compare", "read_epochs", "read_history"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +153,17 @@ def read_history(folder: Path) -> tuple[dict[str, float], ...]:
         ) from None
     except (ValueError, TypeError):
         raise RunError(f"{path}: damaged; write it anew with: contextcaps train --resume {folder}") from None
+
+
+def read_epochs(folder: Path) -> tuple[dict[str, float], ...]:
+    """The records of a finished run's metrics.csv, at least one; an error that says what to remove if they are lost."""
+    try:
+        history = read_history(folder)
+    except RunError:
+        history = ()
+    if not history or "val_mAP" not in history[0]:
+        raise RunError(f"{folder / 'metrics.csv'}: damaged; remove {folder} and run again")
+    return history
 
 
 def _signed(share: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from contextcaps.atomic import write_atomically
 from contextcaps.experiments.ablation.grid import Entry, Plan
 from contextcaps.experiments.ablation.worker import has_diverged, is_trained
-from contextcaps.experiments.comparison import read_history
+from contextcaps.experiments.comparison import read_epochs
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.losses import settled_loss
 from contextcaps.training.runs import Run, RunError
@@ -130,7 +130,7 @@ def _read_tries(plan: Plan, entry: Entry, out: Path) -> tuple[Try, ...]:
     for number, settings in enumerate(points(plan, entry), 1):
         folder, reached = try_folder(out, entry, number), math.nan
         if is_trained(folder):  # one that broke off may have had good epochs before, but is no choice
-            history = read_history(folder)
+            history = read_epochs(folder)
             reached = max((each["val_mAP"] for each in history if math.isfinite(each["val_mAP"])), default=math.nan)
         tries.append(Try(number, settings, reached))
     return tuple(tries)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from contextcaps.experiments.ablation.worker import PREDICTIONS
-from contextcaps.experiments.comparison import read_history
+from contextcaps.experiments.comparison import read_epochs
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.losses import settled_loss
 from contextcaps.training.report.evaluation import Estimate
@@ -110,12 +110,7 @@ def read_result(out: Path, label: str, seed: int) -> RunResult:
         raise RunError(
             f"{folder}: a file of the run is lost or damaged ({error!r}); remove {PREDICTIONS} there and run again"
         ) from None
-    try:
-        history = read_history(folder)
-    except RunError:
-        history = ()
-    if not history or "val_mAP" not in history[0]:
-        raise RunError(f"{folder / 'metrics.csv'}: damaged; remove {folder} and run again")
+    history = read_epochs(folder)
     seconds_per_image, seconds = _timing(folder / "timing.csv")
     return RunResult(
         label=label,
