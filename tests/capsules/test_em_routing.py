@@ -82,6 +82,8 @@ def test_lengths_of_decisions_are_the_activations(dtype: torch.dtype) -> None:
     """So a class's score is read off its decision capsule as with any other routing."""
     result = route(STANDARD, 5, dtype, inverse_temperature=[0.5, 0.7, 0.9])
     torch.testing.assert_close(lengths(result.decisions), result.activations)
+    rounded = {"rtol": 1e-2, "atol": 0} if dtype == torch.bfloat16 else {}
+    torch.testing.assert_close(result.logits.sigmoid(), result.activations, **rounded)
     directions = torch.nn.functional.cosine_similarity(result.decisions.double(), result.means.double(), dim=-1)
     assert (directions > 0.999).all()
 
@@ -117,6 +119,21 @@ def test_module_is_the_function() -> None:
     torch.testing.assert_close(result.decisions, expected.decisions)
     (result.decisions * draw("B J I", STANDARD, 3, torch.float32)).sum().backward()
     assert all(parameter.grad.all() for parameter in module.parameters())
+
+
+@given(sizes=sizes_up_to(B=3, K=8, J=6, I=4), seed=seeds, target=st.floats(0.02, 0.9))
+def test_starts_where_it_is_told(sizes: Sizes, seed: int, target: float) -> None:
+    """The mean activation of the votes it is shown, by costs that are alike for all classes; and finite in any case."""
+    votes, activations = draw("B K J I", sizes, seed), draw_probabilities("B K", sizes, seed + 1)
+    module = EMRouting(sizes["J"], final_inverse_temperature=0.01).double()
+    module.start_at(target, votes, activations)
+    assert float(module(votes, activations).activations.mean()) == pytest.approx(target, rel=0.011)
+    assert bool((module.beta_activate == module.beta_activate[0]).all())
+    assert not module.beta_use.any()
+
+    sharp = EMRouting(sizes["J"], final_inverse_temperature=100.0).double()
+    sharp.start_at(target, votes, activations)
+    assert sharp.beta_activate.isfinite().all()
 
 
 def test_operands_of_different_dtypes_are_refused() -> None:

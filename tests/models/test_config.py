@@ -55,6 +55,8 @@ def test_what_is_left_open_is_filled_in() -> None:
         ("initial_routing", {"initial_routing": "couplings", "aggregation": "correlation"}),
         ("initial_routing", {"initial_routing": "logits", "routing": "em"}),
         ("start_length", {"start_length": 1.5}),
+        ("em_inverse_temperature", {"em_inverse_temperature": 0.0}),
+        ("em_inverse_temperature", {"em_inverse_temperature": float("nan")}),
         ("class_names", {"class_names": ("bed",)}),
         ("class_names", {"class_names": ("bed", "bed", "lamp")}),
         ("pixel_mean", {"pixel_mean": (0.5,)}),

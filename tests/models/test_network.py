@@ -148,6 +148,11 @@ def test_presets_are_what_their_settings_say(name) -> None:
     [
         ({"routing_iterations": 5}, lambda head: head.routing.iterations == 5),
         ({"routing": "em", "routing_iterations": 2}, lambda head: head.routing.iterations == 2),
+        (
+            {"routing": "em", "em_inverse_temperature": 3.0},
+            lambda head: head.routing.final_inverse_temperature == 3 * head.routing.beta_use.numel() / head.capsules,
+        ),
+        ({"routing": "em", "start_length": None}, lambda head: not head.routing.beta_activate.any()),
         ({"normalize": "capsules"}, lambda head: head.routing.normalize == "capsules"),
         ({"crf": "centred", "crf_iterations": 4}, lambda head: head.crf.iterations == 4 and not head.crf.literal),
         ({"crf": "literal", "start_length": None}, lambda head: head.crf.literal),
@@ -171,8 +176,19 @@ def test_em_routing_takes_the_capsules_lengths_as_activations() -> None:
     model = small_model("capsnet", routing="em")
     output = model(IMAGES, return_intermediates=True)
     steps, routing = output.intermediates, model.head.routing
-    clusters = em_routing(steps.votes, steps.capsules.norm(dim=-1), routing.beta_use, routing.beta_activate)
+    costs = (routing.beta_use, routing.beta_activate)
+    clusters = em_routing(steps.votes, steps.capsules.norm(dim=-1), *costs, inverse_temperature=routing.schedule)
     torch.testing.assert_close(output.decisions, clusters.decisions)
+
+
+def test_em_routing_of_nothing_keeps_its_costs() -> None:
+    """Where nothing comes out of the backbone, no cost would help."""
+    head = small_model("capsnet", routing="em", start_length=None).head
+    head.primary.requires_grad_(False)
+    for parameter in head.primary.parameters():
+        parameter.zero_()
+    head.start_alive(torch.zeros(2, head.primary.convolution.in_channels, *head.grid), 0.1)
+    assert not head.routing.beta_activate.any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

@@ -106,3 +106,13 @@ def test_no_such_folder(tmp_path) -> None:
         CapsuleNetwork.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(ModelFileError, match="no such folder"):
         CapsuleNetwork.from_pretrained("./nowhere/at-all")
+
+
+def test_em_routing_saved_without_its_temperature_is_refused(tmp_path) -> None:
+    """Rather than scored at another one."""
+    create_model("capsnet-em", 3, image_size=32, backbone="small", types=2).save_pretrained(tmp_path)
+    document = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    del document["em_inverse_temperature"]
+    (tmp_path / "config.json").write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(ModelFileError, match=r'config\.json: "em_inverse_temperature" is missing'):
+        CapsuleNetwork.from_pretrained(tmp_path)

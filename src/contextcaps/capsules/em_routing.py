@@ -22,6 +22,8 @@ class EMRoutingResult(NamedTuple):
     """[B, J, I]: the cluster means scaled to the length of their activations, so that a length is a score."""
     activations: Tensor
     """[B, J], each class's activation between 0 and 1."""
+    logits: Tensor
+    """[B, J], of which the activations are the sigmoids: λ(β_a − cost)."""
     means: Tensor
     """[B, J, I], the cluster means: the poses of the decision capsules."""
     couplings: Tensor
@@ -81,7 +83,8 @@ def em_routing(
         variances = torch.einsum("bkj,bkji->bji", shares, deviations) / mass.unsqueeze(-1)  # [B, J, I]
         variances = variances.clamp_min(eps)
         cost = (beta_use[:, None] + 0.5 * variances.log()) * mass.unsqueeze(-1)  # [B, J, I]
-        present = torch.sigmoid(lam * (beta_activate - cost.sum(dim=-1)))  # [B, J]
+        logits = lam * (beta_activate - cost.sum(dim=-1))  # [B, J]
+        present = torch.sigmoid(logits)  # [B, J]
         if iteration + 1 < iterations:
             spread = 0.5 * (2 * math.pi * variances).log().sum(dim=-1)  # [B, J]
             distance = torch.einsum("bkji,bji->bkj", deviations, 0.5 / variances)  # [B, K, J]
@@ -93,12 +96,12 @@ def em_routing(
     sizes = lengths(means).unsqueeze(-1)  # [B, J, 1]
     directions = torch.where(sizes > eps, means / sizes.clamp_min(eps), 0)  # [B, J, I]
     decisions = directions * present.unsqueeze(-1)  # [B, J, I]
-    outputs = (decisions, present, means, shares)
+    outputs = (decisions, present, logits, means, shares)
     return EMRoutingResult(*(output.to(votes.dtype) for output in outputs))
 
 
 class EMRouting(nn.Module):
-    """`em_routing` with its costs β_u and β_a per class, which start at zero.
+    """`em_routing` with its costs β_u and β_a per class, which start at zero; `start_at` sets β_a to a better start.
 
     Args:
         classes: J.
@@ -114,8 +117,31 @@ class EMRouting(nn.Module):
         self.beta_activate = nn.Parameter(torch.zeros(classes))  # [J]
 
     def forward(self, votes: Tensor, activations: Tensor) -> EMRoutingResult:
-        schedule = inverse_temperatures(self.iterations, self.final_inverse_temperature)
-        return em_routing(votes, activations, self.beta_use, self.beta_activate, self.iterations, schedule)
+        return em_routing(votes, activations, self.beta_use, self.beta_activate, self.iterations, self.schedule)
+
+    @property
+    def schedule(self) -> list[float]:
+        """λ of each iteration."""
+        return inverse_temperatures(self.iterations, self.final_inverse_temperature)
+
+    @torch.no_grad()
+    def start_at(self, target: float, votes: Tensor, activations: Tensor, rounds: int = 10) -> None:
+        """Set β_a, alike for all classes, so that these votes give activations of the mean `target`.
+
+        Each round moves β_a by what would do if the assignments stayed; they hardly change as long as λ is small enough
+        for the classes to share the votes. Where it is not, and one class takes them all, β_a ends near that only.
+        """
+        for _ in range(rounds):
+            logits = self(votes, activations).logits.double()  # [B, J]
+            if abs(float(logits.sigmoid().mean()) - target) < 0.01 * target:
+                return
+            # With all logits moved below or above the target's, so is their mean.
+            aim = math.log(target / (1 - target))
+            low, high = aim - float(logits.max()), aim - float(logits.min())
+            for _ in range(60):  # the mean rises with the shift
+                middle = (low + high) / 2
+                low, high = (low, middle) if float((logits + middle).sigmoid().mean()) > target else (middle, high)
+            self.beta_activate.add_(low / self.schedule[-1])
 
     def extra_repr(self) -> str:
         return f"iterations={self.iterations}, final_inverse_temperature={self.final_inverse_temperature}"

@@ -73,6 +73,9 @@ class ModelConfig(Configuration):
     """Which routing: Sabour's dynamic routing or Hinton's EM routing."""
     routing_iterations: int = 3
     """Iterations of the routing; 1 weighs all votes alike."""
+    em_inverse_temperature: float = 0.075
+    """How sharply a class's cost decides about its activation in EM routing: λ rises towards this times J/K, since a
+    cost grows with the capsules that a class can have. K is that of `image_size`, whatever size is tagged later."""
     normalize: Literal["classes", "capsules"] = "classes"
     """What the softmax of dynamic routing runs over: classes (Sabour) or capsules. EM routing has its own."""
     decision_bias: bool = True
@@ -122,7 +125,7 @@ class ModelConfig(Configuration):
     fused on a GPU in half precision, and otherwise by size. Changes no weight and no result, but for rounding."""
     start_length: float | None = 0.1
     """Mean length of the decision capsules at the start, before any agreement, reached by a gain on the sums of votes.
-    None: no gain, as in Sabour's code, at which many classes begin dead. EM routing has no use for it."""
+    EM routing reaches it by its cost β_a. None: as in Sabour's code, at which many classes begin dead."""
     reconstruction: bool = False
     """Add Sabour's decoder, which rebuilds the image from the decision capsules."""
     max_weights: int = 500_000_000
@@ -164,6 +167,8 @@ class ModelConfig(Configuration):
             raise ValueError(f"image_size: expected a height and a width of at least 1, got {self.image_size}")
         if self.initial_kernel_size % 2 == 0:
             raise ValueError(f"initial_kernel_size: expected an odd number, got {self.initial_kernel_size}")
+        if not self.em_inverse_temperature > 0:
+            raise ValueError(f"em_inverse_temperature: expected a number above 0, got {self.em_inverse_temperature}")
         if self.start_length is not None and not 0 < self.start_length < 1:
             raise ValueError(f"start_length: expected a length between 0 and 1, or None, got {self.start_length}")
         for name in ("pixel_mean", "pixel_std"):

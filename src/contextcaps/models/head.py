@@ -118,7 +118,8 @@ class CapsuleHead(nn.Module):
         if config.aggregation == "correlation":
             self.bias = None if bias_shape is None else nn.Parameter(torch.zeros(bias_shape))  # [J, I]
         elif config.routing == "em":
-            self.routing = EMRouting(classes, config.routing_iterations)
+            inverse_temperature = config.em_inverse_temperature * classes / self.capsules
+            self.routing = EMRouting(classes, config.routing_iterations, inverse_temperature)
         else:
             # A gate is applied before the routing, which then knows of no initial weights.
             initial_as: InitialAs = "logits" if config.initial_routing == "logits" else "couplings"
@@ -224,16 +225,22 @@ class CapsuleHead(nn.Module):
 
     @torch.no_grad()
     def start_alive(self, features: Tensor, target: float) -> None:
-        """Set the gain so that the decision capsules of these features have the mean length `target` before agreement.
+        """Set the gain, or EM routing's costs, so that the decisions of these features have the mean length `target`.
 
-        The squash is quadratic near zero and couplings are 1/J, so that a start which suits ten classes leaves a
-        thousand of them dead; and how large a sum of K votes gets depends on how much they agree. So it is measured, as
-        in Mishkin and Matas, "All You Need Is a Good Init", 2016, rather than computed. The sums are scaled, not the
-        votes: large votes would make the first agreement decide everything. The CRF starts as the identity and has no
-        part in this.
+        Before any agreement, that is. The squash is quadratic near zero and couplings are 1/J, so that a start which
+        suits ten classes leaves a thousand of them dead; and how large a sum of K votes gets depends on how much they
+        agree. So it is measured, as in Mishkin and Matas, "All You Need Is a Good Init", 2016, rather than computed.
+        The sums are scaled, not the votes: large votes would make the first agreement decide everything. The CRF starts
+        as the identity and has no part in this. EM routing has no squash: its cost β_a is set, for activations
+        after all iterations.
         """
+        capsules = self.primary(features)  # [B, K, A]
+        if isinstance(self.routing, EMRouting):
+            if bool(capsules.any()):  # gates and CORR's weights leave the votes as they are at the start
+                self.routing.start_at(target, self.votes(capsules), lengths(capsules))
+            return
         self.gain.fill_(1.0)
-        sizes = lengths(self._sums_before_agreement(self.primary(features))).double()  # [B, J]
+        sizes = lengths(self._sums_before_agreement(capsules)).double()  # [B, J]
         if not bool((sizes > 0).any()):
             return  # nothing comes out of the backbone for noise: no gain would help
         # The mean squashed length rises with the gain from 0 to 1: halve the interval around the target.

@@ -92,7 +92,7 @@ class CapsuleNetwork(
         if config.reconstruction:
             image_shape = (config.in_channels, *config.image_size)
             self.decoder = ReconstructionDecoder(config.num_classes, config.decision_attributes, image_shape)
-        start_length = config.start_length if start and config.routing != "em" else None
+        start_length = config.start_length if start else None
         measurable = not features.is_meta  # without numbers there is nothing to measure
         if start_length is not None and measurable and isinstance(self.head, CapsuleHead):
             self.head.start_alive(features, start_length)

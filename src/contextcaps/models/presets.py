@@ -39,6 +39,7 @@ PRESETS: dict[str, tuple[str, Preset]] = {
         "+ correlation module to the letter: the paper's last row",
         {**_PLAIN, **_RW_LITERAL, **_CRF_LITERAL, **_CORR_LITERAL},
     ),
+    "capsnet-scene": ("control: the field and the scene's say of contextcaps, without RW, CRF and CORR", {**_SCENE}),
     "capsnet-uniform": ("control: one routing iteration, all votes weigh alike", {"routing_iterations": 1}),
     "capsnet-em": ("control: Hinton et al. 2018, EM routing", {"routing": "em"}),
     "gap": ("rival: global average pooling and a linear layer", {"head": "gap"}),
