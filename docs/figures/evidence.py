@@ -7,6 +7,7 @@ ablation.json in an ablation's folder, without the paths of the machine that ran
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ COLOURS = {
 }
 ORDER = ("contextcaps", "capsnet-scene", "capsnet-rw", "rw-gate", "capsnet-rw-crf", "capsnet-rw-crf-corr")
 ORDER += ("capsnet-rw-literal", "capsnet-rw-crf-literal", "contextcaps-literal", "capsnet-uniform", "capsnet-em")
-ORDER += ("capsnet-asl", "gap", "gmp", "gmp-scene", "ml-decoder", "ml-decoder-asl", "ml-decoder-scene")
-ORDER += ("ml-gcn", "query2label")
+ORDER += ("capsnet-asl", "gap", "gap-asl", "gmp", "gmp-scene", "ml-decoder", "ml-decoder-asl", "ml-decoder-scene")
+ORDER += ("ml-gcn", "query2label", "query2label-asl")
 CAPSULES, RIVAL = "#0072B2", "#D55E00"
 RIVALS = ("gap", "gmp", "ml-decoder", "ml-gcn", "query2label")
 NAMES = {
@@ -39,6 +40,8 @@ NAMES = {
     "rw-gate": "capsnet-rw as gate",
     "capsnet-asl": "capsnet, ASL",
     "ml-decoder-asl": "ml-decoder, ASL",
+    "query2label-asl": "query2label, ASL",
+    "gap-asl": "gap, ASL",
 }
 
 
@@ -96,7 +99,7 @@ def _rounded(value: Any) -> Any:
 
 def draw_differences() -> None:
     """Every model's difference to `capsnet`, on each data set, with and without a pretrained backbone."""
-    figure = _figure(12, 9.2)
+    figure = _figure(12, 9.8)
     rows = figure.subplots(2, 3, gridspec_kw={"height_ratios": [1, 1.15]})
     for line, (kind, words) in enumerate(KINDS.items()):
         for column, (data, title) in enumerate(DATA.items()):
@@ -118,8 +121,9 @@ def draw_differences() -> None:
             axes.tick_params(axis="y", labelsize=8.5, length=0)
             base = found["models"][0]["mAP"]["value"]
             axes.set_title(f"{title}\n{words}; capsnet {100 * base:.1f}", fontsize=9)
-            below = f"\n(far below: {', '.join(left_out)})" if left_out else ""
-            axes.set_xlabel(f"test mAP − capsnet (points){below}", fontsize=8.5)
+            below = f"(far below: {', '.join(left_out)})" if left_out else ""
+            below = textwrap.fill(below, 45, break_on_hyphens=False)
+            axes.set_xlabel(f"test mAP − capsnet (points)\n{below}", fontsize=8.5)
             _tidy(axes)
     figure.suptitle("What helps: differences to the plain CapsNet, 95 % intervals over three seeds", fontweight="bold")
     figure.supxlabel("blue: capsules, orange: rivals' heads; intervals are paired by seed", fontsize=9, color="#555555")
