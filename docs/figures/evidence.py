@@ -106,7 +106,7 @@ def draw_differences() -> None:
             axes = rows[line][column]
             found = _read(f"{data}-{kind}")
             models = [each for each in found["models"] if each["difference"] is not None]
-            left_out = [each["label"] for each in models if each["difference"]["value"] < -0.09]
+            left_out = [each["label"] for each in models if each["difference"]["value"] < -0.08]
             models = [each for each in models if each["label"] not in left_out]
             models.sort(key=lambda each: ORDER.index(each["label"]))
             for place, model in enumerate(reversed(models)):
