@@ -106,7 +106,8 @@ class EMRouting(nn.Module):
     Args:
         classes: J.
         iterations: M-steps.
-        final_inverse_temperature: what the schedule of λ rises towards.
+        final_inverse_temperature: what the schedule of λ rises towards; public code's by default, at which few capsules
+            for each class hardly learn (`ModelConfig.em_inverse_temperature` goes by their number).
     """
 
     def __init__(self, classes: int, iterations: int = 3, final_inverse_temperature: float = 0.01) -> None:
@@ -129,7 +130,7 @@ class EMRouting(nn.Module):
         """Set β_a, alike for all classes, so that these votes give activations of the mean `target`.
 
         Each round moves β_a by what would do if the assignments stayed; they hardly change as long as λ is small enough
-        for the classes to share the votes. Where it is not, and one class takes them all, β_a ends near that only.
+        for the classes to share the votes. Where it is not, the mean may end elsewhere.
         """
         for _ in range(rounds):
             logits = self(votes, activations).logits.double()  # [B, J]

@@ -236,7 +236,8 @@ class CapsuleHead(nn.Module):
         """
         capsules = self.primary(features)  # [B, K, A]
         if isinstance(self.routing, EMRouting):
-            if bool(capsules.any()):  # gates and CORR's weights leave the votes as they are at the start
+            # Of the votes as cast: gate and CORR leave them alone at their usual starts, if not at literal ones.
+            if bool(capsules.any()):
                 self.routing.start_at(target, self.votes(capsules), lengths(capsules))
             return
         self.gain.fill_(1.0)
