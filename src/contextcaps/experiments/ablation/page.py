@@ -6,16 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from contextcaps.experiments.ablation.figures import CONVERGENCE, classes_picture
+from contextcaps.experiments.ablation.interval_picture import Row, interval_picture
 from contextcaps.experiments.ablation.report import Report
 from contextcaps.experiments.ablation.tables import Grid, grids
 from contextcaps.experiments.ablation.wording import counted, facts_of, findings
-from contextcaps.training.report.evaluation import Estimate
 
 __all__ = ["ablation_html", "ablation_markdown", "title_of"]
-
-
-_NAME_LENGTH = 22
-"""Longer labels are cut off in the picture."""
 
 
 def title_of(report: Report) -> str:
@@ -133,62 +129,13 @@ def _shown(cell: str) -> str:
 
 
 def _intervals(report: Report) -> str:
-    """The differences to the baseline as a picture: a dot and its interval over seeds and over images."""
-    models = [model for model in report.models if model.difference is not None and model.image_difference is not None]
-    if not models:
-        return ""
-    drawn: list[tuple[str, Estimate]] = []
-    for model in models:
-        assert model.difference is not None
-        assert model.image_difference is not None
-        name = model.label if len(model.label) <= _NAME_LENGTH else model.label[: _NAME_LENGTH - 1] + "…"
-        if model.pairs > 1:
-            drawn.append((f"{name}, seeds", model.difference))
-        drawn.append((f"{name}, images", model.image_difference))
-    ends = [100 * end for _, each in drawn for end in (each.low, each.high, each.value) if end == end]
-    # An interval over two seeds can be as wide as the world: it is cut off where it leaves three times the others.
-    means = [abs(100 * each.value) for _, each in drawn if each.value == each.value]
-    images = [abs(100 * end) for name, each in drawn if _is_images(name) for end in (each.low, each.high) if end == end]
-    reach = max(0.1, min(max(map(abs, ends), default=1), 3 * max([*means, *images, 0.5])))
-    # No room for the side on which there is nothing, but for its beginning.
-    lowest = max(-reach, min([*ends, -reach / 8]))
-    highest = min(reach, max([*ends, reach / 8]))
-    width, left, step = 680, 210, 26
-    scale = (width - left - 20) / (highest - lowest)
-    zero = left - lowest * scale
-    height = step * len(drawn) + 34
-    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="Differences to the baseline with intervals">']
-    parts.append(f'<line class="axis" x1="{zero:.1f}" y1="4" x2="{zero:.1f}" y2="{height - 30}"/>')
-    for index, (name, each) in enumerate(drawn):
-        y = 16 + index * step
-        kind = "images" if _is_images(name) else "seeds"
-        if each.low == each.low:
-            low, high = (max(lowest, min(highest, 100 * end)) for end in (each.low, each.high))
-            parts.append(
-                f'<line class="{kind}" x1="{zero + low * scale:.1f}" y1="{y}" x2="{zero + high * scale:.1f}" y2="{y}"/>'
-            )
-            for end, shown, sign in ((100 * each.low, low, -1), (100 * each.high, high, 1)):
-                if abs(end) > reach:
-                    x = zero + shown * scale
-                    parts.append(f'<path class="{kind}" d="M{x:.1f} {y - 5}l{sign * 7} 5l{-sign * 7} 5z"/>')
-        if each.value == each.value:
-            parts.append(f'<circle class="{kind}" cx="{zero + 100 * each.value * scale:.1f}" cy="{y}" r="5"/>')
-        parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end">{html.escape(name)}</text>')
-    baseline = html.escape(report.plan.baseline)
-    ends_shown = [(value, anchor) for value, anchor in ((lowest, "start"), (highest, "end")) if abs(value) > reach / 4]
-    for value, anchor in ((0.0, "middle"), *ends_shown):
-        text = f"{value:+.1f}".replace("-", "−") if value else f"{baseline}"
-        parts.append(
-            f'<text class="tick" x="{zero + value * scale:.1f}" y="{height - 12}" text-anchor="{anchor}">{text}</text>'
-        )
-    cut = " Arrowheads: it goes on." if any(abs(end) > reach for end in ends) else ""
-    over = "over seeds and over test images" if any(model.pairs > 1 for model in models) else "over test images"
-    words = f"Difference of mAP to {baseline} in points, 95 % intervals {over}.{cut}"
-    return "".join(parts) + f"</svg><p>{words}</p>"
-
-
-def _is_images(name: str) -> bool:
-    return name.endswith(", images")
+    rows = []
+    for model in report.models:
+        if model.difference is not None and model.image_difference is not None:
+            if model.pairs > 1:
+                rows.append(Row(model.label, "seeds", model.difference))
+            rows.append(Row(model.label, "images", model.image_difference))
+    return interval_picture(rows, report.plan.baseline) if rows else ""
 
 
 _STYLE = """
