@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from contextcaps.experiments.ablation.wording import signed_text
 from contextcaps.training.report.evaluation import Estimate
 
 __all__ = ["Row", "interval_picture"]
@@ -50,14 +51,15 @@ def interval_picture(rows: Sequence[Row], baseline: str) -> str:
             parts.append(f'<circle class="{kind}" cx="{zero + value * scale:.1f}" cy="{y}" r="5"/>')
         elif value == value:
             x, anchor = (_LEFT + 8, "start") if value < 0 else (_WIDTH - 28, "end")
-            parts.append(f'<text class="tick" x="{x}" y="{y + 4}" text-anchor="{anchor}">{_signed(value)}</text>')
+            text = signed_text(difference.value)
+            parts.append(f'<text class="tick" x="{x}" y="{y + 4}" text-anchor="{anchor}">{text}</text>')
         short = name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…"
         text = html.escape(f"{short}, {kind}")
         parts.append(f'<text x="{_LEFT - 12}" y="{y + 4}" text-anchor="end">{text}</text>')
     reach = max(-lowest, highest)
     ticks = [(each, anchor) for each, anchor in ((lowest, "start"), (highest, "end")) if abs(each) > reach / 4]
     for each, anchor in ((0.0, "middle"), *ticks):
-        text, x = _signed(each) if each else html.escape(baseline), zero + each * scale
+        text, x = signed_text(each / 100) if each else html.escape(baseline), zero + each * scale
         parts.append(f'<text class="tick" x="{x:.1f}" y="{height - 12}" text-anchor="{anchor}">{text}</text>')
     over = "over seeds and over test images" if any(row.kind == "seeds" for row in rows) else "over test images"
     words = f"Difference of mAP to {html.escape(baseline)} in points, 95 % intervals {over}."
@@ -80,7 +82,3 @@ def _scale(rows: Sequence[Row]) -> tuple[float, float]:
     reach = max(0.1, min(max(map(abs, ends), default=1.0), widest))
     # No room for the side on which there is nothing, but for its beginning.
     return max(-reach, min([*ends, -reach / 8])), min(reach, max([*ends, reach / 8]))
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
