@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from contextcaps.training.metrics import average_precision, basic_interval, bootstrap_mean_average_precision
+from contextcaps.evaluation.metrics import average_precision, basic_interval, bootstrap_mean_average_precision
 
 
 class Regime(NamedTuple):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from contextcaps.data.scenes import ScenesSource
-from contextcaps.data.scenes.world import KINDS
+from contextcaps.data.sources.scenes import ScenesSource
+from contextcaps.data.sources.scenes.world import KINDS
 
 PICTURE, GAP, ROWS, SEED = 96, 12, 6, 26
 CAPTION, LINE, LETTERS = 56, 11, 20  # height under a picture, height of a line, letters in it

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contextcaps.data import open_source
+    from contextcaps.evaluation.evaluate import evaluate
     from contextcaps.experiments.ablation import ablate
     from contextcaps.models import CapsuleNetwork, ModelConfig, create_model, list_models
     from contextcaps.tagging import load
     from contextcaps.training.config import TrainConfig
-    from contextcaps.training.evaluation import evaluate
     from contextcaps.training.trainer import resume, train
 
 __version__ = "0.1.0"
@@ -38,7 +38,7 @@ _HOMES = {
     "TrainConfig": "contextcaps.training.config",
     "train": "contextcaps.training.trainer",
     "resume": "contextcaps.training.trainer",
-    "evaluate": "contextcaps.training.evaluation",
+    "evaluate": "contextcaps.evaluation.evaluate",
     "load": "contextcaps.tagging",
     "ablate": "contextcaps.experiments.ablation",
 }

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import contextcaps
-from contextcaps.first_process import is_first_process
+from contextcaps.rank_zero import is_rank_zero
 from contextcaps.whole_tables import print_whole
 from contextcaps.wrong_words import complain, deferred, in_one_line
 
@@ -299,7 +299,7 @@ def _train_command(words: list[str]) -> Callable[..., None]:
                 _checked(source)
             options = {**defaults.options, **run.options}  # --set adds to the file's
             result = train_run(dataclasses.replace(run, options=options), progress=not quiet)
-        if is_first_process():
+        if is_rank_zero():
             _summarise(result)
 
     return command
@@ -514,10 +514,10 @@ def evaluate(
         known: tell the model these shares of each image's labels, such as 0.25,0.5, and measure it on the others.
         quiet: no progress, only the tables.
     """
-    from contextcaps.training.evaluation import evaluate as evaluate_model
-    from contextcaps.training.known.measuring import parse_shares
-    from contextcaps.training.known.report import known_table
-    from contextcaps.training.report import evaluation_table
+    from contextcaps.evaluation.evaluate import evaluate as evaluate_model
+    from contextcaps.evaluation.known.measuring import parse_shares
+    from contextcaps.evaluation.known.report import known_table
+    from contextcaps.evaluation.report import evaluation_table
 
     measured = evaluate_model(
         model,
@@ -537,7 +537,7 @@ def evaluate(
         known=() if known is None else parse_shares(known),
         progress=not quiet,
     )
-    if is_first_process():
+    if is_rank_zero():
         console = _Console()
         for table in evaluation_table(measured.evaluation):
             console.print(table)
@@ -678,7 +678,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         complain(str(error))
         raise SystemExit(1) from None
     except KeyboardInterrupt as error:
-        if is_first_process():
+        if is_rank_zero():
             complain(str(error) or "stopped")
         raise SystemExit(130) from None
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from contextcaps.first_process import is_first_process
+from contextcaps.rank_zero import is_rank_zero
 
 __all__ = ["complain", "deferred", "in_one_line"]
 
@@ -40,5 +40,5 @@ def in_one_line(box: str) -> str:
 
 def complain(message: str) -> None:
     """One message on the error stream; with several processes it says whose."""
-    who = "" if is_first_process() else f" (process {os.environ.get('RANK', os.environ.get('LOCAL_RANK'))})"
+    who = "" if is_rank_zero() else f" (process {os.environ.get('RANK', os.environ.get('LOCAL_RANK'))})"
     print(f"contextcaps{who}: {message}", file=sys.stderr)

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from contextcaps.evaluation.predictions import Predictions
+from contextcaps.evaluation.report import evaluate_predictions
 from contextcaps.experiments.ablation import Plan, parse_models
 from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.worker import PREDICTIONS
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.predictions import Predictions
-from contextcaps.training.report import evaluate_predictions
 
 CLASSES = ("sea", "sky", "boat", "lamp", "nothing")
 """The last one is in no test image."""

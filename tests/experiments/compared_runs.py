@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
+from contextcaps.evaluation.evaluate import Measured
+from contextcaps.evaluation.predictions import Predictions
+from contextcaps.evaluation.report import evaluate_predictions
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.evaluation import Measured
-from contextcaps.training.predictions import Predictions
-from contextcaps.training.report import evaluate_predictions
 
 CLASSES = ("sea", "sky", "boat", "lamp")
 

@@ -12,6 +12,8 @@ from ablated_runs import CLASSES, IMAGES, RESAMPLES, made_up, scores_of, write_r
 from rich.console import Console
 from sklearn.metrics import average_precision_score
 
+from contextcaps.evaluation.metrics.bootstrap import draw_weights
+from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation import make_report, show_ablation, write_ablation
 from contextcaps.experiments.ablation.choosing import points, try_folder
 from contextcaps.experiments.ablation.grid import Entry
@@ -19,8 +21,6 @@ from contextcaps.experiments.ablation.pairs import pairs_of
 from contextcaps.experiments.ablation.paper import paper_row
 from contextcaps.experiments.ablation.tables import grids
 from contextcaps.experiments.ablation.wording import findings, interval_text
-from contextcaps.training.metrics.bootstrap import draw_weights
-from contextcaps.training.report.evaluation import Estimate
 from contextcaps.training.runs import RunError
 
 SKILLS = {"capsnet": 0.2, "contextcaps": 0.6}

@@ -12,12 +12,12 @@ from compared_runs import CLASSES, measured_run
 from rich.console import Console
 from sklearn.metrics import average_precision_score
 
+from contextcaps.evaluation.evaluate import Measured
+from contextcaps.evaluation.metrics.bootstrap import draw_weights
+from contextcaps.evaluation.report.evaluation import Estimate, Metric
 from contextcaps.experiments import Comparison, compare
 from contextcaps.experiments.comparison import read_history
 from contextcaps.experiments.comparison_table import comparison_markdown, comparison_table
-from contextcaps.training.evaluation import Measured
-from contextcaps.training.metrics.bootstrap import draw_weights
-from contextcaps.training.report.evaluation import Estimate, Metric
 from contextcaps.training.runs import RunError
 
 

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation.interval_picture import Row, interval_picture
-from contextcaps.training.report.evaluation import Estimate
 
 
 def rows_of(*points: tuple[float, float, float], kind: str = "images") -> list[Row]:

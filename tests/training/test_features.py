@@ -14,9 +14,9 @@ from small_run import finals, small_config, small_words
 from contextcaps.data import open_source, prepare
 from contextcaps.data.augmentation import AugmentationConfig
 from contextcaps.data.problems import DataError
+from contextcaps.evaluation.evaluate import evaluate
 from contextcaps.models import CapsuleNetwork, create_model
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.evaluation import evaluate
 from contextcaps.training.features import FeatureLoader, compute_features
 from contextcaps.training.loop import StoppedRun
 from contextcaps.training.runs import RunError

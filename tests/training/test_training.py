@@ -11,8 +11,8 @@ from small_run import finals, rows, small_config, small_words
 import contextcaps
 from contextcaps import cli
 from contextcaps.data import DataError
+from contextcaps.evaluation.evaluate import evaluate
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.evaluation import evaluate
 from contextcaps.training.runs import Run
 from contextcaps.training.trainer import train
 

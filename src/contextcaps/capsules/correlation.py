@@ -16,7 +16,7 @@ from contextcaps.capsules.guards import (
     require_count,
     require_same_dtype,
     require_tensor,
-    widen,
+    upcast,
 )
 from contextcaps.capsules.summing import AnyVotes, sum_votes
 
@@ -40,7 +40,7 @@ def correlation_weights(alpha: Tensor) -> Tensor:
     if isinstance(alpha, Tensor) and alpha.ndim and alpha.shape[-1] == 0:  # one capsule, no alpha: it has all weight
         return alpha.new_ones(*alpha.shape[:-1], 1)
     require_tensor("alpha", alpha, "... K-1")
-    wide = widen(alpha)  # [..., K-1]
+    wide = upcast(alpha)  # [..., K-1]
     least = torch.finfo(wide.dtype).tiny ** 0.25
     # log|α| at 0 would be -∞ and its gradient NaN. A stand-in value with the gradient of α itself: the product of
     # 1/least from the logarithm and of `least` from the exponential is the true derivative, and the value is 0 to
@@ -184,7 +184,7 @@ class CorrelationModule(nn.Module):
         predicted = flat.unflatten(1, (self.classes, self.capsules - 1))  # [B, J, K-1]
         if self.start == "literal":
             return predicted
-        return uniform_alpha(self.capsules, predicted.device) * (1 + widen(predicted))  # [B, J, K-1]
+        return uniform_alpha(self.capsules, predicted.device) * (1 + upcast(predicted))  # [B, J, K-1]
 
     def weights(self, feature_map: Tensor) -> Tensor:
         """[B, H, W] → the capsules' weights [B, J, K]."""

@@ -17,7 +17,7 @@ from contextcaps.capsules.guards import (
     require_count,
     require_same_dtype,
     require_tensor,
-    widen,
+    upcast,
 )
 from contextcaps.capsules.mean_field import Pairwise
 from contextcaps.capsules.squash import lengths
@@ -108,10 +108,10 @@ def decision_field(
     require_count("iterations", iterations, least=0)
     _require_potentials(unary, pairwise, scenes, batch, classes)
     given = None if known is None else _require_known(known, batch, classes)  # [B, J]
-    wide, centre = widen(unary), widen(prior)  # [B, J], [J]
+    wide, centre = upcast(unary), upcast(prior)  # [B, J], [J]
 
     def clamped(logits: Tensor) -> Tensor:
-        chances = torch.sigmoid(widen(logits))  # [B, J]
+        chances = torch.sigmoid(upcast(logits))  # [B, J]
         return chances if known is None or given is None else torch.where(given, known.to(chances), chances)
 
     logits = wide  # [B, J]
@@ -127,14 +127,14 @@ def decision_field(
 def _messages(sent: Tensor, pairwise: Pairwise, scenes: Scenes | None) -> Tensor:
     """Σ_{j'≠j} sent_j' · potentials[j', j], [B, J]."""
     if isinstance(pairwise, tuple):
-        left, right = map(widen, pairwise)  # [J, r], [J, r]
+        left, right = map(upcast, pairwise)  # [J, r], [J, r]
         told = sent @ left @ right.T - sent * (left * right).sum(dim=1)  # [B, J]
     else:
-        matrix = widen(pairwise)  # [J, J]
+        matrix = upcast(pairwise)  # [J, J]
         told = sent @ (matrix - torch.diag(torch.diagonal(matrix)))  # [B, J]
     if scenes is None:
         return told
-    gates, lefts, rights = map(widen, scenes)  # [B, M], [M, J, r], [M, J, r]
+    gates, lefts, rights = map(upcast, scenes)  # [B, M], [M, J, r], [M, J, r]
     condensed = torch.einsum("bh,mhr->bmr", sent, lefts) * gates.unsqueeze(-1)  # [B, M, r]
     own = gates @ (lefts * rights).sum(dim=2)  # [B, J], the diagonal of each image's matrix
     return told + torch.einsum("bmr,mjr->bj", condensed, rights) - sent * own
@@ -142,7 +142,7 @@ def _messages(sent: Tensor, pairwise: Pairwise, scenes: Scenes | None) -> Tensor
 
 def group_messages(sent: Tensor, given: Tensor | None, groups: Groups) -> Tensor:
     """[B, J], from hidden units."""
-    inward, bias, outward = map(widen, groups)  # [2J, h], [h], [h, J]
+    inward, bias, outward = map(upcast, groups)  # [2J, h], [h], [h, J]
     heard = sent @ inward[: sent.shape[1]] + bias  # [B, h]
     if given is not None:
         heard = heard + given.to(sent) @ inward[sent.shape[1] :]  # [B, h]
@@ -187,7 +187,7 @@ def score_logits(scores: Tensor, eps: float = 1e-4) -> Tensor:
     >>> score_logits(torch.tensor([0.5, 0.0]))
     tensor([ 0.0000, -9.2102])
     """
-    return torch.logit(widen(scores), eps=eps)
+    return torch.logit(upcast(scores), eps=eps)
 
 
 def rescale_decisions(decisions: Tensor, scores: Tensor, eps: float = 1e-4) -> Tensor:
@@ -205,8 +205,8 @@ def rescale_decisions(decisions: Tensor, scores: Tensor, eps: float = 1e-4) -> T
     """
     batch, classes, _ = require_tensor("decisions", decisions, "B J I")
     require_tensor("scores", scores, "B J", B=batch, J=classes)
-    wide = widen(decisions)  # [B, J, I]
-    factors = widen(scores) / lengths(wide).clamp_min(eps)  # [B, J]
+    wide = upcast(decisions)  # [B, J, I]
+    factors = upcast(scores) / lengths(wide).clamp_min(eps)  # [B, J]
     return (wide * factors.unsqueeze(-1)).to(decisions.dtype)
 
 
@@ -304,7 +304,7 @@ class DecisionField(nn.Module):
     @property
     def sharpness(self) -> Tensor:
         """t, [J], above 0."""
-        return nn.functional.softplus(widen(self.raw_sharpness))
+        return nn.functional.softplus(upcast(self.raw_sharpness))
 
     @property
     def pairwise(self) -> Pairwise:
@@ -350,17 +350,17 @@ class DecisionField(nn.Module):
         require_tensor("logits", logits, "B J", J=self.classes)
         if self.looks_at_scene and features is None:
             raise ValueError("features: expected [B, C], which describe the scene, got None")
-        unary = self.sharpness * widen(logits) + widen(self.bias)  # [B, J]
+        unary = self.sharpness * upcast(logits) + upcast(self.bias)  # [B, J]
         if self.evidence is not None and features is not None:
             require_tensor("features", features, "B C", B=unary.shape[0], C=self.evidence.shape[1])
-            unary = unary + widen(nn.functional.linear(features.to(self.evidence.dtype), self.evidence))  # [B, J]
+            unary = unary + upcast(nn.functional.linear(features.to(self.evidence.dtype), self.evidence))  # [B, J]
         pairwise = self.pairwise
         pairwise = (pairwise[0].to(unary), pairwise[1].to(unary)) if isinstance(pairwise, tuple) else pairwise.to(unary)
         scenes = self._scenes(unary, features)
         groups = None
         if self.inward is not None and self.inward_bias is not None and self.outward is not None:
             groups = Groups(self.inward.to(unary), self.inward_bias.to(unary), self.outward.to(unary))
-        trust = widen(self.trust)
+        trust = upcast(self.trust)
         found = decision_field(unary, pairwise, self.prior, self.iterations, known, scenes, trust, groups)
         return FieldResult(found.scores.to(logits.dtype), found.logits.to(logits.dtype))
 
@@ -368,7 +368,7 @@ class DecisionField(nn.Module):
         if self.gates is None or self.scene_left is None or self.scene_right is None or features is None:
             return None
         require_tensor("features", features, "B C", B=unary.shape[0], C=self.gates.in_features)
-        gates = torch.softmax(widen(self.gates(features)), dim=1).to(unary)  # [B, M]
+        gates = torch.softmax(upcast(self.gates(features)), dim=1).to(unary)  # [B, M]
         left, right = self.scene_left.to(unary), self.scene_right.to(unary)  # [M, J, r]
         return Scenes(gates, *self._factors(left, right))
 

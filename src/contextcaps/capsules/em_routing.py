@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import require_count, require_same_dtype, require_tensor, widen
+from contextcaps.capsules.guards import require_count, require_same_dtype, require_tensor, upcast
 from contextcaps.capsules.squash import lengths
 
 __all__ = ["em_routing", "EMRouting", "EMRoutingResult", "inverse_temperatures"]
@@ -73,7 +73,7 @@ def em_routing(
     if len(schedule) != iterations:
         raise ValueError(f"inverse_temperature: expected {iterations} values, one per iteration, got {len(schedule)}")
 
-    wide, active = widen(votes), widen(activations)  # [B, K, J, I], [B, K]
+    wide, active = upcast(votes), upcast(activations)  # [B, K, J, I], [B, K]
     assignments = wide.new_full((batch, count, classes), 1 / classes)  # [B, K, J]
     for iteration, lam in enumerate(schedule):
         shares = assignments * active.unsqueeze(-1)  # [B, K, J]

@@ -128,6 +128,6 @@ def require_choice(name: str, value: str, choices: Sequence[str]) -> str:
     return value
 
 
-def widen(tensor: Tensor) -> Tensor:
+def upcast(tensor: Tensor) -> Tensor:
     """Half-precision tensors in float32, others as they are: for sums and norms that half precision cannot hold."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

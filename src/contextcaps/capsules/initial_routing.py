@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from contextcaps.capsules.guards import both_sides, require_count, require_same_dtype, require_tensor, widen
+from contextcaps.capsules.guards import both_sides, require_count, require_same_dtype, require_tensor, upcast
 
 __all__ = ["capsule_statistic", "initial_routing", "InitialRouting"]
 
@@ -30,7 +30,7 @@ def capsule_statistic(capsules: Tensor, eps: float = 1e-3) -> Tensor:
     """
     require_tensor("capsules", capsules, "B K A")
     _require_eps(eps)
-    wide = widen(capsules)  # [B, K, A]
+    wide = upcast(capsules)  # [B, K, A]
     mean = wide.mean(dim=-1)  # [B, K]
     variance = (wide - mean.unsqueeze(-1)).square().mean(dim=-1)  # [B, K]
     # The clamp comes before the root, whose slope at zero is infinite.

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import require_choice, require_count, require_same_dtype, require_tensor, widen
+from contextcaps.capsules.guards import require_choice, require_count, require_same_dtype, require_tensor, upcast
 
 __all__ = ["mean_field", "MeanFieldCRF", "Pairwise", "Returns", "Unary"]
 
@@ -63,12 +63,12 @@ def mean_field(
 
     logits = votes  # [B, K, J, I]
     for _ in range(iterations):
-        marginals = torch.softmax(widen(logits), dim=2)  # [B, K, J, I]
+        marginals = torch.softmax(upcast(logits), dim=2)  # [B, K, J, I]
         # Centred before it is rounded to half precision: the difference from 1/J is what carries the signal.
         sent = scale * (marginals - 1 / classes if centre else marginals)  # [B, K, J, I]
         unaries = votes if unary == "original" else marginals.to(votes.dtype)  # [B, K, J, I]
         logits = unaries - _messages(sent.to(votes.dtype), pairwise)  # [B, K, J, I]
-    return logits if returns == "logits" else torch.softmax(widen(logits), dim=2).to(votes.dtype)
+    return logits if returns == "logits" else torch.softmax(upcast(logits), dim=2).to(votes.dtype)
 
 
 def _messages(sent: Tensor, pairwise: Pairwise) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from contextcaps.capsules.fused.votes import ImplicitVotes
-from contextcaps.capsules.guards import require_choice, require_count, require_same_dtype, require_tensor, widen
+from contextcaps.capsules.guards import require_choice, require_count, require_same_dtype, require_tensor, upcast
 from contextcaps.capsules.squash import squash
 from contextcaps.capsules.summing import AnyVotes, agree_with_votes, require_votes, scale_votes, sum_votes
 
@@ -107,12 +107,12 @@ def _per_class(initial: Tensor, batch: int, count: int, classes: int) -> Tensor:
     """[B, K] or [B, K, J] as something that broadcasts over [B, K, J]."""
     if isinstance(initial, Tensor) and initial.ndim == 2:
         require_tensor("initial", initial, "B K", B=batch, K=count)
-        return widen(initial.unsqueeze(-1))  # [B, K, 1]
+        return upcast(initial.unsqueeze(-1))  # [B, K, 1]
     try:
         require_tensor("initial", initial, "B K J", B=batch, K=count, J=classes)
     except ValueError as error:
         raise ValueError(f"{error} (or [B={batch}, K={count}], the same for all classes)") from None
-    return widen(initial)  # [B, K, J]
+    return upcast(initial)  # [B, K, J]
 
 
 class DynamicRouting(nn.Module):

@@ -6,7 +6,7 @@ Sabour, Frosst, Hinton, "Dynamic Routing Between Capsules", 2017, Equation 1. ht
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import require_tensor, widen
+from contextcaps.capsules.guards import require_tensor, upcast
 
 __all__ = ["squash", "Squash", "lengths", "Lengths"]
 
@@ -28,7 +28,7 @@ def squash(vectors: Tensor, dim: int = -1) -> Tensor:
     tensor(0.9615)
     """
     require_tensor("vectors", vectors, "... I")
-    wide = widen(vectors)  # [..., I, ...]
+    wide = upcast(vectors)  # [..., I, ...]
     norm = torch.linalg.vector_norm(wide, dim=dim, keepdim=True)  # [..., 1, ...]
     return (wide * (norm / (1 + norm * norm))).to(vectors.dtype)  # [..., I, ...]
 
@@ -47,7 +47,7 @@ def lengths(vectors: Tensor, dim: int = -1) -> Tensor:
     tensor([5., 0.])
     """
     require_tensor("vectors", vectors, "... I")
-    return torch.linalg.vector_norm(widen(vectors), dim=dim).to(vectors.dtype)
+    return torch.linalg.vector_norm(upcast(vectors), dim=dim).to(vectors.dtype)
 
 
 class Squash(nn.Module):

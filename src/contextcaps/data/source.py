@@ -22,15 +22,15 @@ from contextcaps.data.sample import Sample
 __all__ = ["Source", "Subset", "have_same_data", "open_source", "register_source", "source_kinds"]
 
 _MODULES = {
-    "scenes": "contextcaps.data.scenes",
-    "ade20k": "contextcaps.data.ade20k",
-    "coco": "contextcaps.data.coco",
-    "voc": "contextcaps.data.voc",
-    "table": "contextcaps.data.table",
-    "shards": "contextcaps.data.shards",
-    "mnist": "contextcaps.data.mnist",
-    "multimnist": "contextcaps.data.mnist",
-    "hf": "contextcaps.data.hf",
+    "scenes": "contextcaps.data.sources.scenes",
+    "ade20k": "contextcaps.data.sources.ade20k",
+    "coco": "contextcaps.data.sources.coco",
+    "voc": "contextcaps.data.sources.voc",
+    "table": "contextcaps.data.sources.table",
+    "shards": "contextcaps.data.sources.shards",
+    "mnist": "contextcaps.data.sources.mnist",
+    "multimnist": "contextcaps.data.sources.mnist",
+    "hf": "contextcaps.data.sources.hf",
 }
 """Kind → module that registers it."""
 

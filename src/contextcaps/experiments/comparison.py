@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from contextcaps.training.evaluation import Measured
-from contextcaps.training.metrics import basic_interval, bootstrap_mean_average_precision
-from contextcaps.training.report import Evaluation
-from contextcaps.training.report.evaluation import Estimate, plain
-from contextcaps.training.report.wording import number_text
+from contextcaps.evaluation.evaluate import Measured
+from contextcaps.evaluation.metrics import basic_interval, bootstrap_mean_average_precision
+from contextcaps.evaluation.report import Evaluation
+from contextcaps.evaluation.report.evaluation import Estimate, plain
+from contextcaps.evaluation.report.wording import number_text
 from contextcaps.training.runs import Run, RunError
 
 __all__ = ["ComparedRun", "Comparison", "Difference", "compare", "read_epochs", "read_history"]

@@ -6,9 +6,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from contextcaps.evaluation.report.evaluation import Estimate, Metric
+from contextcaps.evaluation.report.wording import estimate_text, percent
 from contextcaps.experiments.comparison import ComparedRun, Comparison
-from contextcaps.training.report.evaluation import Estimate, Metric
-from contextcaps.training.report.wording import estimate_text, percent
 
 __all__ = ["comparison_markdown", "comparison_table", "duration"]
 

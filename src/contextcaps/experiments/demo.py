@@ -17,6 +17,7 @@ from rich.text import Text
 
 from contextcaps.atomic import write_atomically
 from contextcaps.data import open_source, prepare
+from contextcaps.evaluation.evaluate import evaluate
 from contextcaps.experiments.comparison import Comparison, compare
 from contextcaps.experiments.comparison_table import comparison_table
 from contextcaps.experiments.demo_documents import demo_json, demo_markdown, gallery_caption
@@ -25,7 +26,6 @@ from contextcaps.experiments.gallery import TaggedImage, judge, write_gallery
 from contextcaps.tagging import load
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.curves import write_convergence
-from contextcaps.training.evaluation import evaluate
 from contextcaps.training.loop import StoppedRun
 from contextcaps.training.runs import Run, RunError
 from contextcaps.training.trainer import resume, train

@@ -19,10 +19,10 @@ from contextcaps.capsules import (
     unchecked,
 )
 from contextcaps.capsules.guards import require_between, require_tensor
+from contextcaps.evaluation.known.label_potentials import fit_potentials
 from contextcaps.models.backbones import build_backbone
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import CapsuleHead, ModelOutput
-from contextcaps.models.label_potentials import fit_potentials
 from contextcaps.models.rivals import RivalHead, build_rival
 from contextcaps.models.saving import MODEL_CARD, ModelFileError, find_files, load_weights, read_config, write_files
 

@@ -24,11 +24,11 @@ from contextcaps.data.loading import Batch, GatheringLoader, PreparedLoader
 from contextcaps.data.prepared import Prepared
 from contextcaps.data.problems import DataError
 from contextcaps.data.progress import progress_of
+from contextcaps.evaluation.predictions import Precision, autocast
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.lightning import Fabric
 from contextcaps.training.memory import forget_peak
-from contextcaps.training.predictions import Precision, autocast
 from contextcaps.training.processes import agree, settled_precision
 
 if TYPE_CHECKING:

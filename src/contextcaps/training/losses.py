@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 from torch.nn.functional import logsigmoid
 
-from contextcaps.capsules.guards import require_between, require_tensor, widen
+from contextcaps.capsules.guards import require_between, require_tensor, upcast
 from contextcaps.models import ModelConfig
 
 __all__ = [
@@ -158,7 +158,7 @@ def _prepare(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(f"targets: expected shape [B={batch}, J={classes}], got {shape}")
     if targets.dtype != torch.bool:
         require_between("targets", targets, 0, 1)
-    wide = widen(scores)
+    wide = upcast(scores)
     return wide, targets.to(wide.dtype)
 
 

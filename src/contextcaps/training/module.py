@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from contextcaps.capsules import unchecked
 from contextcaps.data.augmentation import Augmentation
 from contextcaps.data.loading import Batch
+from contextcaps.evaluation.known.revealing import known_labels, loss_weights, reveal
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.known.revealing import known_labels, loss_weights, reveal
 from contextcaps.training.lightning import LightningModule
 from contextcaps.training.losses import LOSSES, TAKE_LOGITS, settled_loss
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from contextcaps.evaluation.predictions import Precision
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.lightning import Fabric
-from contextcaps.training.predictions import Precision
 from contextcaps.training.sharding import shard_network
 
 __all__ = ["agree", "device_name", "make_fabric", "settle_processes", "settled_precision"]

@@ -11,9 +11,9 @@ import torch
 
 from contextcaps.atomic import write_atomically
 from contextcaps.data.problems import Problem, left_out
-from contextcaps.first_process import is_first_process
 from contextcaps.models import CapsuleNetwork, ModelConfig, model_config
 from contextcaps.models.trained import Trained
+from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.class_weights import class_weights
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, open_training_parts
@@ -75,7 +75,7 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
     network = network_config(config, parts[0].classes)
     config = dataclasses.replace(config, backbone=network.backbone, loss=settled_loss(config.loss, network))
     _require_batches(config, len(parts[0]))
-    run = Run.create(config) if is_first_process() else None
+    run = Run.create(config) if is_rank_zero() else None
     try:
         return _train(run, config, parts, network, progress)
     except (ValueError, KeyboardInterrupt):
@@ -99,7 +99,7 @@ def resume(folder: Path | str, *, progress: bool = True) -> TrainingResult:
     parts = open_training_parts(run.config)
     network = network_config(run.config, parts[0].classes)
     _require_same_network(run, network)
-    return _train(run if is_first_process() else None, run.config, parts, network, progress)
+    return _train(run if is_rank_zero() else None, run.config, parts, network, progress)
 
 
 def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig:

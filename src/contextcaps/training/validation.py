@@ -9,10 +9,10 @@ import torch.distributed
 from torch import Tensor
 
 from contextcaps.data.loading import Loader
+from contextcaps.evaluation.metrics import average_precision, tune_thresholds
+from contextcaps.evaluation.predictions import Precision, Predictions, predict
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.lightning import Fabric
-from contextcaps.training.metrics import average_precision, tune_thresholds
-from contextcaps.training.predictions import Precision, Predictions, predict
 
 __all__ = ["Validation", "ValidationResult", "loss_of"]
 

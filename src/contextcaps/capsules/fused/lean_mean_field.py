@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from contextcaps.capsules.guards import unchecked, widen
+from contextcaps.capsules.guards import unchecked, upcast
 from contextcaps.capsules.mean_field import MeanFieldCRF
 
 __all__ = ["LeanField", "lean_field"]
@@ -49,7 +49,7 @@ class _Centred:
         """Logits [n, J] after the last iteration; `steps` gets each one's marginals and what they send, [n, J]."""
         classes, logits = rows.shape[1], rows
         for _ in range(self.iterations):
-            marginals = torch.softmax(widen(logits), dim=1)  # [n, J]
+            marginals = torch.softmax(upcast(logits), dim=1)  # [n, J]
             sent = ((marginals - 1 / classes) * classes).to(rows.dtype)  # [n, J]
             steps.append((marginals, sent))
             logits = torch.addmm(rows, sent, self.matrix, alpha=-1)
@@ -67,7 +67,7 @@ class _Centred:
                 total.addmm_(sent.t(), reached, alpha=-1)
             else:
                 total -= torch.mm(sent.t(), reached)
-            by_marginals = widen(torch.mm(reached, self.matrix.t())) * -classes  # [n, J]
+            by_marginals = upcast(torch.mm(reached, self.matrix.t())) * -classes  # [n, J]
             inner = (marginals * by_marginals).sum(dim=1, keepdim=True)
             reached = by_marginals.sub_(inner).mul_(marginals).to(rows.dtype)
         total.fill_diagonal_(0.0)

@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Any
 
+from contextcaps.evaluation.report.evaluation import plain
 from contextcaps.experiments.ablation.pairs import pairs_of
 from contextcaps.experiments.ablation.paper import CAVEAT, PAPER_EPOCHS, PAPER_MAP
 from contextcaps.experiments.ablation.report import ModelReport, Report
 from contextcaps.experiments.ablation.wording import facts_of, findings
-from contextcaps.training.report.evaluation import plain
 
 __all__ = ["report_document"]
 

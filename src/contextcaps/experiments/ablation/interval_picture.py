@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation.wording import signed_text
-from contextcaps.training.report.evaluation import Estimate
 
 __all__ = ["Row", "interval_picture"]
 

@@ -3,9 +3,9 @@
 import dataclasses
 from itertools import permutations
 
+from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation.report import ModelReport, Report
 from contextcaps.experiments.ablation.statistics import paired_interval
-from contextcaps.training.report.evaluation import Estimate
 
 __all__ = ["Pair", "pairs_of"]
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from contextcaps.evaluation.metrics import basic_interval, bootstrap_mean_average_precision
+from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation.choosing import Choice, choice_of
 from contextcaps.experiments.ablation.grid import Entry, Plan
 from contextcaps.experiments.ablation.results import RunResult, Tested, read_result, run_folder
 from contextcaps.experiments.ablation.statistics import epoch_within, mean_interval, paired_interval
 from contextcaps.experiments.ablation.worker import is_finished
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.metrics import basic_interval, bootstrap_mean_average_precision
-from contextcaps.training.report.evaluation import Estimate
 from contextcaps.training.runs import RunError
 
 __all__ = ["ClassGain", "ModelReport", "NothingFinished", "Report", "make_report"]

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation.worker import PREDICTIONS
 from contextcaps.experiments.comparison import read_epochs
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.losses import settled_loss
-from contextcaps.training.report.evaluation import Estimate
 from contextcaps.training.runs import Run, RunError
 from contextcaps.training.trainer import network_config
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from contextcaps.training.report.evaluation import Estimate
+from contextcaps.evaluation.report.evaluation import Estimate
 
 __all__ = ["epoch_within", "mean_interval", "paired_interval", "rank_correlation", "student_quantile"]
 

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
+from contextcaps.evaluation.report.evaluation import Estimate
+from contextcaps.evaluation.report.wording import number_text
 from contextcaps.experiments.ablation.report import ModelReport, Report
 from contextcaps.experiments.ablation.statistics import rank_correlation
-from contextcaps.training.report.evaluation import Estimate
-from contextcaps.training.report.wording import number_text
 
 __all__ = ["counted", "facts_of", "findings", "interval_text", "percent_text", "profit", "signed_text"]
 

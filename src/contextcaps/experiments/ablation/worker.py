@@ -70,7 +70,7 @@ def _test(folder: Path, job: dict[str, Any]) -> None:
     import numpy as np
 
     from contextcaps.atomic import write_atomically
-    from contextcaps.training.evaluation import evaluate
+    from contextcaps.evaluation.evaluate import evaluate
     from contextcaps.training.runs import Run
 
     config = Run.open(folder).config

@@ -5,7 +5,7 @@ import abc
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import widen
+from contextcaps.capsules.guards import upcast
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import ModelOutput
 
@@ -45,7 +45,7 @@ class RivalHead(nn.Module, abc.ABC):
                 f"return_intermediates: expected False, as head {self.config.head!r} has no capsules to show"
             )
         # A half-precision sigmoid is exactly 1 from a logit of 6 on.
-        logits = widen(self.logits(features))  # [B, J]
+        logits = upcast(self.logits(features))  # [B, J]
         return ModelOutput(scores=logits.sigmoid(), decisions=None, logits=logits)
 
     def learn_labels(self, targets: Tensor) -> None:

@@ -1,5 +1,0 @@
-"""Scenes that are drawn, not downloaded: the built-in source, in which context matters by construction."""
-
-from contextcaps.data.scenes.source import ScenesSource
-
-__all__ = ["ScenesSource"]

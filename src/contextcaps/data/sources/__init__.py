@@ -1,0 +1,1 @@
+"""Where images and labels come from: one file or folder for each kind of source."""

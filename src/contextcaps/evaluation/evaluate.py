@@ -1,0 +1,265 @@
+"""Measuring a trained model on data: every image once, whatever the number of processes."""
+
+import dataclasses
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from contextcaps.data import DataError, Source, open_source
+from contextcaps.data.problems import OnBad
+from contextcaps.data.progress import progress_of
+from contextcaps.data.splits import open_part
+from contextcaps.evaluation.known.cooccurrence import fit_cooccurrence
+from contextcaps.evaluation.known.measuring import KnownEvaluation, give, measure_known, require_share
+from contextcaps.evaluation.known.report import write_known
+from contextcaps.evaluation.predictions import Predictions, predict
+from contextcaps.evaluation.report import Evaluation, evaluate_predictions, write_report
+from contextcaps.models import CapsuleNetwork
+from contextcaps.models.loading import load_model
+from contextcaps.models.trained import Trained
+from contextcaps.rank_zero import is_rank_zero
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.data import Part, open_parts, open_training_parts
+from contextcaps.training.processes import (
+    device_name,
+    make_fabric,
+    settle_processes,
+    settled_precision,
+)
+from contextcaps.training.runs import Run
+
+__all__ = ["Measured", "evaluate"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """An evaluation and where it was written."""
+
+    evaluation: Evaluation
+    predictions: Predictions
+    """What the model said of every image."""
+    folder: Path
+    files: list[Path]
+    """Those in the folder; none in processes other than the first."""
+    known: KnownEvaluation | None = None
+    """What known labels are worth, where shares of them were asked for."""
+
+
+def evaluate(
+    model: str | Path,
+    data: str | None = None,
+    *,
+    split: str | None = None,
+    out: Path | str | None = None,
+    batch_size: int = 64,
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto",
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    devices: int = 1,
+    nodes: int = 1,
+    prepare: bool | None = None,
+    cache: Path | str | None = None,
+    on_bad: OnBad | None = None,
+    resamples: int | None = None,
+    seed: int = 0,
+    known: Sequence[float] = (),
+    progress: bool = True,
+) -> Measured:
+    """Measure a model on data, and write the report.
+
+    Args:
+        model: a run's folder, a model's folder, or a model's name on the Hugging Face Hub.
+        data: a source's name; by default that of the run, or the one that the model says it was trained on.
+        split: of the training data: "train", "val" or "test", by default test, or val where there is no test; of other
+            data: one of the source's own splits, by default its test or validation split, or all of it.
+        out: the report's folder; by default `evaluation` in the run, or in the current folder.
+        batch_size: images per process to compute at once.
+        precision: of the computation; auto is fp32.
+        accelerator, devices, nodes: as in `TrainConfig`.
+        prepare: keep a prepared copy of the images in the cache; by default as in training.
+        cache: folder for prepared copies; by default as in training.
+        on_bad: stop at bad data, or skip it; by default as in training.
+        resamples: of the bootstrap.
+        seed: of the bootstrap, and of which labels are known.
+        known: shares of each image's labels to tell the network; it is then measured on the others, too.
+        progress: show progress on the error stream.
+
+    Raises:
+        ValueError: the model, the data or what was asked for is wrong.
+    """
+    if split is not None and not split:
+        raise ValueError("split: expected a name, got an empty one")
+    run = Run.open(model) if Path(model, "config.yaml").is_file() else None
+    network, trained = load_model(model)
+    config = _configuration(run, trained, data)
+    trained_on = run.config.data if run is not None else None if trained is None else trained.data
+    own = data is None or data == trained_on
+    for share in known:
+        require_share(share, network.config.num_classes)
+    train_labels = _train_labels(network, run, trained) if known else None  # before the work, not after it
+    config = settle_processes(
+        dataclasses.replace(
+            config,
+            batch_size=batch_size,
+            precision="fp32" if precision == "auto" else precision,
+            accelerator=accelerator,
+            devices=devices,
+            nodes=nodes,
+            shard=False,
+            prepare=config.prepare if prepare is None else prepare,
+            cache=config.cache if cache is None else str(cache),
+            on_bad=config.on_bad if on_bad is None else on_bad,
+        )
+    )
+    part, name = _part(config, network, own, split)
+    order = _order_of_classes(network, part.source)
+    if is_rank_zero():
+        part.prepare(config, progress)  # before the other processes are started
+    fabric, used = make_fabric(config), settled_precision(config)
+    fabric.barrier()
+    if not is_rank_zero():
+        part.prepare(config, progress=False)
+    loader = part.loader(config, rank=fabric.global_rank, world_size=fabric.world_size)
+    network = network.to(fabric.device)
+    with progress_of(f"evaluating on {name}", len(part), progress and fabric.is_global_zero) as tell:
+        found = predict(
+            network, loader, part.classes, fabric.device, used, lambda count: tell(count * fabric.world_size)
+        )
+    found = dataclasses.replace(
+        found, targets=found.targets[:, order], classes=network.config.class_names or part.classes
+    )
+    told: dict[float, tuple[Tensor, Tensor]] = {}
+    for share in known:
+        labels = give(found, share, seed, order)  # [n, J]
+
+        def known_of(indices: Tensor, labels: Tensor = labels) -> Tensor:
+            return labels[torch.searchsorted(found.indices, indices)]  # [B, J]
+
+        what = f"telling {100 * share:g} % of the labels"
+        with progress_of(what, len(part), progress and fabric.is_global_zero) as tell:
+            said = predict(
+                network,
+                loader,
+                part.classes,
+                fabric.device,
+                used,
+                lambda count: tell(count * fabric.world_size),
+                known=known_of,
+            )
+        told[share] = (labels, said.scores)
+    folder = _folder(run, out, part, name, own)
+    evaluation: Any = None
+    if fabric.is_global_zero:
+        frequencies = trained.frequencies if trained is not None else tuple(found.targets.double().mean(dim=0).tolist())
+        thresholds = None if trained is None else trained.thresholds
+        evaluation = evaluate_predictions(found, frequencies, thresholds, seed, resamples)
+    evaluation = fabric.broadcast(evaluation)
+    worth: Any = None
+    if fabric.is_global_zero and train_labels is not None:
+        control = fit_cooccurrence(train_labels, seed)
+        worth = measure_known(found, told, control, len(train_labels), resamples=resamples, seed=seed)
+    worth = fabric.broadcast(worth)
+    files: list[Path] = []
+    if fabric.is_global_zero:
+        facts = {
+            "model": network.config.model,
+            "from": str(model),
+            "data": config.data,
+            "part": name,
+            "images": len(found),
+            "seed": trained.seed if trained is not None else "not known",
+            "epoch": trained.epoch if trained is not None else "not known",
+            "precision": used,
+            "date": datetime.date.today().isoformat(),
+            "hardware": device_name(fabric.device),
+        }
+        if trained is None:
+            facts["constant prior"] = "frequencies of these data: the model does not say those of its training data"
+        title = f"{network.config.model} on {config.data}, {name}"
+        files = write_report(evaluation, folder, title, facts)
+        if worth is not None:
+            files += write_known(worth, folder, title, facts)
+    return Measured(evaluation, found, folder, files, worth)
+
+
+def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | None) -> Tensor:
+    """[n, J], the labels of the images that a network was trained on, in the order of its classes."""
+    if network.field is None:
+        raise ValueError(
+            f"known: this model ({network.config.model}) has no field between its decisions that could be told "
+            "anything; train one with --set field=decisions --known 0.5"
+        )
+    if run is None and trained is None:
+        raise ValueError("known: the model does not say what it was trained on, which co-occurrence is taken from")
+    config = _configuration(run, trained, None)
+    source = (open_parts(config)["train"] if config.val_data is None else open_training_parts(config)[0]).source
+    return torch.from_numpy(source.targets())[:, _order_of_classes(network, source)]
+
+
+def _folder(run: Run | None, out: Path | str | None, part: Part, name: str, own: bool) -> Path:
+    """Where the report goes: one place for each part of the run's own data, and for each other source."""
+    if out is not None:
+        return Path(out)
+    place = name if own else f"{part.source.kind}-{name}-{part.source.fingerprint()[:8]}"
+    return (Path() if run is None else run.folder) / "evaluation" / place
+
+
+def _configuration(run: Run | None, trained: Trained | None, data: str | None) -> TrainConfig:
+    """The run's own configuration, or one with the data that the model was trained on; with other data if asked for."""
+    config = run.config if run is not None else TrainConfig()
+    if run is None and trained is not None:
+        config = dataclasses.replace(
+            config,
+            data=trained.data,
+            val_data=trained.val_data,
+            seed=trained.seed,
+            split_seed=trained.split_seed,
+            val_as_test=trained.val_as_test,
+        )
+    if data is None and run is None and trained is None:
+        raise ValueError("data: expected a source, as the model does not say what it was trained on")
+    return config if data in (None, config.data) else dataclasses.replace(config, data=data, val_data=None)
+
+
+def _part(config: TrainConfig, network: CapsuleNetwork, own: bool, split: str | None) -> tuple[Part, str]:
+    """What to measure on, and its name."""
+    size = network.config.image_size
+    if own and split != "all":
+        if config.val_data is not None:
+            train, validation = open_training_parts(config)
+            parts = {"train": train, "val": validation}
+        else:
+            parts = open_parts(config)
+        name = split if split is not None else "test" if "test" in parts else "val"
+        if name not in parts:
+            raise DataError(f"split: expected one of {', '.join(parts)} of {config.data}, or all, got {name!r}")
+        return Part(parts[name].source, size), name
+    if split is None:
+        source = open_part(config.data, ("test", "val"), on_bad=config.on_bad)
+        return Part(source, size), source.split or "all"
+    source = open_source(config.data, on_bad=config.on_bad, **({} if split == "all" else {"split": split}))
+    return Part(source, size), split
+
+
+def _order_of_classes(network: CapsuleNetwork, source: Source) -> list[int]:
+    """Where each class of the network is among those of the data."""
+    names = network.config.class_names
+    if names is None:
+        if len(source.classes) != network.config.num_classes:
+            raise DataError(
+                f"{source.name}: expected the model's {network.config.num_classes} classes, got {len(source.classes)}"
+            )
+        return list(range(len(source.classes)))
+    missing = [name for name in names if name not in source.classes]
+    extra = [name for name in source.classes if name not in names]
+    if missing or extra:
+        shown = "; ".join(
+            f"{what} {len(some)}: {', '.join(some[:5])}{' …' if len(some) > 5 else ''}"
+            for what, some in (("the data lack", missing), ("the model does not know", extra))
+            if some
+        )
+        raise DataError(f"{source.name}: expected the model's {len(names)} classes; {shown}")
+    return [source.classes.index(name) for name in names]

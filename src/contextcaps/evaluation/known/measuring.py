@@ -1,0 +1,172 @@
+"""What known labels are worth: mAP on the labels that were not given, beside two controls on the same pairs."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from contextcaps.evaluation.known.cooccurrence import Cooccurrence
+from contextcaps.evaluation.known.revealing import draw_given, known_labels
+from contextcaps.evaluation.metrics.bootstrap import basic_interval, bootstrap_counted_precision, default_resamples
+from contextcaps.evaluation.metrics.ranking import average_precision
+from contextcaps.evaluation.predictions import Predictions
+from contextcaps.evaluation.report.evaluation import Estimate, plain
+
+__all__ = [
+    "KnownEvaluation",
+    "KnownShare",
+    "counted_average_precision",
+    "give",
+    "measure_known",
+    "parse_shares",
+    "require_share",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownShare:
+    """Figures at one share of known labels; shares from 0 to 1, all on the pairs of image and class not given."""
+
+    share: float
+    given: int
+    """Labels given of each image."""
+    pairs: int
+    """Pairs of image and class that were not given."""
+    positives: int
+    """Those of them that are present."""
+    left_out: int
+    """Classes without such a positive, which no mean over classes includes."""
+    told: Estimate
+    """mAP of the model that is told the given labels."""
+    nothing: Estimate
+    """mAP of the same model told nothing."""
+    cooccurrence: Estimate
+    """mAP of the predictor that sees the given labels, and no image."""
+    gain: Estimate
+    """The first minus the second, on the same resamples."""
+    lead: Estimate
+    """The first minus the third, on the same resamples."""
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownEvaluation:
+    """A model told shares of the labels."""
+
+    shares: tuple[KnownShare, ...]
+    images: int
+    classes: int
+    train_images: int
+    """Whose labels the co-occurrence control was fitted to."""
+    cooccurrence: str
+    """Which predictor it is."""
+    cooccurrence_losses: dict[str, float]
+    """Held-out cross-entropy of each predictor that was tried."""
+    resamples: int
+    seed: int
+    """Of which labels are given, of the control, and of the resampling."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain lists, dictionaries and numbers, for JSON."""
+        return plain(dataclasses.asdict(self))
+
+
+def parse_shares(text: str) -> tuple[float, ...]:
+    """Shares from words such as "0.25,0.5,0.75", each above 0 and below 1, ascending.
+
+    >>> parse_shares("0.5, 0.25")
+    (0.25, 0.5)
+    """
+    found = set()
+    for word in text.split(","):
+        try:
+            share = float(word)
+        except ValueError:
+            share = -1.0
+        if not 0 < share < 1:
+            raise ValueError(f"known: expected shares of the labels between 0 and 1, such as 0.25,0.5, got {text!r}")
+        found.add(share)
+    return tuple(sorted(found))
+
+
+def require_share(share: float, classes: int) -> None:
+    """A share of so many classes is at least one of them, and leaves one to be found."""
+    given = round(share * classes)
+    if not 0 < given < classes:
+        raise ValueError(f"known: a share of {share} of {classes} classes is {given} of them; choose another share")
+
+
+def give(predictions: Predictions, share: float, seed: int, order: Sequence[int] | None = None) -> Tensor:
+    """A share of the true labels of each image, [n, J]; NaN elsewhere.
+
+    Args:
+        predictions: whose images and labels.
+        share: of the labels, between 0 and 1.
+        seed: of the draw.
+        order: where each class is among those of the data; which labels are given goes by their order, so that models
+            with another order are told the same. By default the same order.
+    """
+    classes = len(predictions.classes)
+    require_share(share, classes)
+    given = draw_given(predictions.indices, classes, share, seed)  # [n, J]
+    return known_labels(predictions.targets, given if order is None else given[:, list(order)])
+
+
+def measure_known(
+    nothing: Predictions,
+    told: Mapping[float, tuple[Tensor, Tensor]],
+    control: Cooccurrence,
+    train_images: int,
+    *,
+    resamples: int | None = None,
+    seed: int = 0,
+) -> KnownEvaluation:
+    """Measure a model that is told shares of the labels.
+
+    Args:
+        nothing: what it says when it is told nothing.
+        told: share → the labels that it is told (`give`), and what it then says; both [n, J], images as in `nothing`.
+        control: fitted to the training labels, classes as in `nothing`.
+        train_images: how many it was fitted to.
+        resamples: of the bootstrap.
+        seed: of the bootstrap, and of which labels were given.
+    """
+    images, classes = nothing.targets.shape
+    count = default_resamples(images, classes) if resamples is None else resamples
+    measured = []
+    for share, (known, said) in told.items():
+        counted = known.isnan()  # [n, J]
+        scores = {"told": said, "nothing": nothing.scores, "cooccurrence": control(known)}
+        drawn = {
+            name: bootstrap_counted_precision(each, nothing.targets, counted, resamples=count, seed=seed)
+            for name, each in scores.items()
+        }
+        each = {name: counted_average_precision(those, nothing.targets, counted) for name, those in scores.items()}
+        values = {name: float(precision.nanmean()) for name, precision in each.items()}
+        measured.append(
+            KnownShare(
+                share=share,
+                given=int((~counted[0]).sum()),
+                pairs=int(counted.sum()),
+                positives=int(nothing.targets[counted].sum()),
+                left_out=int(each["told"].isnan().sum()),
+                **{name: _estimate(values[name], drawn[name]) for name in scores},
+                gain=_estimate(values["told"] - values["nothing"], drawn["told"] - drawn["nothing"]),
+                lead=_estimate(values["told"] - values["cooccurrence"], drawn["told"] - drawn["cooccurrence"]),
+            )
+        )
+    return KnownEvaluation(tuple(measured), images, classes, train_images, control.kind, control.losses, count, seed)
+
+
+def counted_average_precision(scores: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
+    """AP of each class [J] over the images that count for it, [n, J] bool; NaN where none of them shows it."""
+    each = [
+        average_precision(scores[rows, None, column], targets[rows, None, column], None)
+        for column, rows in enumerate(counted.T)
+    ]
+    return torch.cat(each)
+
+
+def _estimate(value: float, drawn: Tensor) -> Estimate:
+    return Estimate(value, *basic_interval(drawn, value))

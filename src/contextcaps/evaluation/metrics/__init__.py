@@ -1,0 +1,35 @@
+"""How good scores are: rankings, decisions, calibration, and how sure one can be of each figure."""
+
+from contextcaps.evaluation.metrics.bootstrap import (
+    Bootstrap,
+    basic_interval,
+    bootstrap,
+    bootstrap_mean_average_precision,
+    default_resamples,
+)
+from contextcaps.evaluation.metrics.calibration import Calibration, count_calibration
+from contextcaps.evaluation.metrics.decisions import Decisions, count_decisions
+from contextcaps.evaluation.metrics.prior import prior_scores, prior_thresholds
+from contextcaps.evaluation.metrics.ranking import Curve, average_precision, micro_curve
+from contextcaps.evaluation.metrics.thresholds import tune_thresholds
+from contextcaps.evaluation.metrics.top import TopK, count_top_k
+
+__all__ = [
+    "average_precision",
+    "micro_curve",
+    "Curve",
+    "count_decisions",
+    "Decisions",
+    "count_top_k",
+    "TopK",
+    "tune_thresholds",
+    "count_calibration",
+    "Calibration",
+    "bootstrap",
+    "bootstrap_mean_average_precision",
+    "Bootstrap",
+    "basic_interval",
+    "default_resamples",
+    "prior_scores",
+    "prior_thresholds",
+]

@@ -1,0 +1,90 @@
+"""Calibration: whether of the pairs with a score of 0.8, eight in ten are present.
+
+Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599, with each pair of image
+and class as one binary prediction: ECE = Σ_b |pairs_b| / |pairs| · |frequency_b − mean score_b|, over bins of equal
+width. With many classes most pairs are in the lowest bin, and ECE says mostly how well absence is known.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from contextcaps.evaluation.metrics.decisions import ratio
+from contextcaps.evaluation.metrics.streaming import CHUNK_BYTES, Array, Pairs
+
+__all__ = ["BINS", "Calibration", "count_calibration", "per_image", "require_chances"]
+
+BINS = 15
+_TOLERANCE = 1e-3  # lengths of capsules exceed 1 by rounding, in half precision by this much
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """Pairs in bins of equal width by their score; a leading dimension holds several countings side by side."""
+
+    pairs: Tensor
+    """[..., bins], how many."""
+    scores: Tensor
+    """[..., bins], sum of their scores."""
+    present: Tensor
+    """[..., bins], how many of them are present."""
+    squares: Tensor
+    """[...], Σ (score − target)² over all pairs."""
+
+    @property
+    def mean_score(self) -> Tensor:
+        """[..., bins]; 0 in an empty bin."""
+        return ratio(self.scores, self.pairs)
+
+    @property
+    def frequency(self) -> Tensor:
+        """[..., bins], share of the pairs that are present; 0 in an empty bin."""
+        return ratio(self.present, self.pairs)
+
+    def summary(self) -> dict[str, Tensor]:
+        """ECE (expected calibration error) and Brier score (mean squared error), each [...]; NaN without pairs."""
+        total = self.pairs.double().sum(-1)
+        return {"ECE": (self.scores - self.present).abs().sum(-1) / total, "Brier": self.squares / total}
+
+
+def count_calibration(
+    scores: Array,
+    targets: Array,
+    bins: int = BINS,
+    *,
+    device: torch.device | str | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Calibration:
+    """Put all pairs into bins, piece by piece. Scores are chances, from 0 to 1; other arguments as elsewhere here."""
+    pairs = Pairs(scores, targets, device, chunk_bytes)
+    sums = torch.zeros(3, bins, dtype=torch.float64, device=pairs.device)
+    squares = torch.zeros((), dtype=torch.float64, device=pairs.device)
+    for _, part, truth in pairs.rows():
+        binned, squared = per_image(part, truth, bins)
+        sums += binned.sum(0)
+        squares += squared.sum()
+    count, total, present = sums.cpu()
+    return Calibration(count, total, present, squares.cpu())
+
+
+def per_image(scores: Tensor, targets: Tensor, bins: int = BINS) -> tuple[Tensor, Tensor]:
+    """Of each image: pairs, scores and present pairs in each bin [r, 3, bins], and the squared error [r]; float64."""
+    require_chances(scores)
+    images = len(scores)
+    chances, truth = scores.double(), targets.double()  # [r, J]
+    bucket = (chances * bins).long().clamp(0, bins - 1)  # [r, J]; the last one includes 1
+    place = (bucket + bins * torch.arange(images, device=scores.device)[:, None]).flatten()  # [r·J]
+    parts = [
+        torch.zeros(images * bins, dtype=torch.float64, device=scores.device).scatter_add_(0, place, value.flatten())
+        for value in (torch.ones_like(chances), chances, truth)
+    ]
+    return torch.stack([part.view(images, bins) for part in parts], dim=1), (chances - truth).square().sum(1)
+
+
+def require_chances(scores: Tensor) -> None:
+    """Refuse scores that are no chances, such as logits."""
+    if scores.numel():
+        low, high = (float(value) for value in scores.aminmax())
+        if low < -_TOLERANCE or high > 1 + _TOLERANCE:
+            raise ValueError(f"scores: expected chances from 0 to 1, got {low:g} to {high:g}; logits need a sigmoid")

@@ -1,0 +1,64 @@
+"""The k classes with the highest scores, whatever those scores are."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from contextcaps.capsules.guards import require_count
+from contextcaps.evaluation.metrics.decisions import ratio
+from contextcaps.evaluation.metrics.streaming import CHUNK_BYTES, Array, Pairs
+
+__all__ = ["TopK", "count_top_k", "hits"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TopK:
+    """How often the k best-scored classes of an image are present; overall, as OP, OR and OF1 are."""
+
+    k: int
+    hits: Tensor
+    """[...], present classes among the k best, of all images together."""
+    present: Tensor
+    """[...], present classes of all images."""
+    images: int
+
+    def summary(self) -> dict[str, Tensor]:
+        """precision, recall and F1, each [...]; recall and F1 are NaN if nothing is present anywhere."""
+        said = torch.full_like(self.present, self.k * self.images)
+        nothing = torch.where(self.present > 0, 0.0, torch.nan)
+        return {
+            "precision": ratio(self.hits, said),
+            "recall": ratio(self.hits, self.present) + nothing,
+            "F1": ratio(2 * self.hits, said + self.present) + nothing,
+        }
+
+
+def count_top_k(
+    scores: Array,
+    targets: Array,
+    k: int,
+    *,
+    device: torch.device | str | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> TopK:
+    """Count the hits among the k best of each image; k is J if there are fewer classes. Arguments as elsewhere here."""
+    pairs = Pairs(scores, targets, device, chunk_bytes)
+    k = min(require_count("k", k), pairs.classes)
+    total = torch.zeros(2, dtype=torch.float64, device=pairs.device)
+    for _, part, truth in pairs.rows():
+        total += torch.stack([hits(part, truth, k).sum(), truth.sum().double()])
+    found, present = total.cpu()
+    return TopK(k, found, present, pairs.images)
+
+
+def hits(scores: Tensor, targets: Tensor, k: int) -> Tensor:
+    """Present classes among the k best of each image: [r, J] to [r], float64.
+
+    Where several scores are equal at the k-th place, it is the expected number over all ways to choose among them, so
+    that the order of the classes does not matter.
+    """
+    last = scores.topk(k, dim=1).values[:, -1:]  # [r, 1]
+    above, tied = scores > last, scores == last  # [r, J]
+    places = k - above.sum(1)  # [r], left for those that are tied
+    return (targets & above).sum(1) + places * (targets & tied).sum(1).double() / tied.sum(1)

@@ -1,0 +1,12 @@
+"""Which of several processes writes and speaks; known before torch is loaded, and before the others are started."""
+
+import os
+
+__all__ = ["is_rank_zero"]
+
+
+def is_rank_zero() -> bool:
+    """Whether this is the process that writes; also before the others have been started."""
+    if "RANK" in os.environ:  # torchrun
+        return os.environ["RANK"] == "0"
+    return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("NODE_RANK", "0") == "0"
