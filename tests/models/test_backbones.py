@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+import safetensors.torch
 import torch
 
 from contextcaps.extras import import_extra
@@ -92,3 +93,38 @@ def test_timm_weights_from_a_file(tmp_path) -> None:
         create_model("capsnet", 3, 64, "timm:resnet10t", **options)
     with pytest.raises(ValueError, match="only timm backbones take one"):
         create_model("capsnet", 3, 64, "small", **options)
+
+
+class _Executes:
+    """Pickles to a call of `open`, which leaves a file behind if it is ever run."""
+
+    def __init__(self, trace) -> None:
+        self.trace = trace
+
+    def __reduce__(self):
+        return open, (str(self.trace), "w")
+
+
+def test_a_weights_file_runs_no_code(tmp_path) -> None:
+    pytest.importorskip("timm")
+    path, trace = tmp_path / "weights.pth", tmp_path / "trace"
+    torch.save({"conv1.weight": _Executes(trace)}, path)
+    with pytest.raises(ValueError, match="no weights that can be read safely"):
+        create_model("capsnet", 3, 64, "timm:resnet10t", types=2, pretrained_file=str(path))
+    assert not trace.exists()
+    torch.save({"conv1.weight": "text"}, path)
+    with pytest.raises(ValueError, match="no tensors by name"):
+        create_model("capsnet", 3, 64, "timm:resnet10t", types=2, pretrained_file=str(path))
+    path.write_bytes(b"not weights")
+    with pytest.raises(ValueError, match="no weights that can be read safely"):
+        create_model("capsnet", 3, 64, "timm:resnet10t", types=2, pretrained_file=str(path))
+
+
+def test_timm_weights_from_safetensors(tmp_path) -> None:
+    timm = pytest.importorskip("timm")
+    path = tmp_path / "weights.safetensors"
+    safetensors.torch.save_file(timm.create_model("resnet10t").state_dict(), path)
+    network = create_model("capsnet", 3, 64, "timm:resnet10t", types=2, pretrained_file=str(path))
+    published = safetensors.torch.load_file(path)
+    torch.testing.assert_close(network.backbone.body.state_dict()["bn1.weight"], published["bn1.weight"])
+    assert "state_dict" not in network.backbone.body.pretrained_cfg

@@ -4,8 +4,11 @@
 `timm:NAME` is any model of timm that gives feature maps, through the extra `timm`.
 """
 
+import pickle
 from pathlib import Path
 
+import safetensors
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
@@ -105,7 +108,7 @@ class TimmBackbone(Backbone):
         name: the model's in timm.
         in_channels: of the images.
         pretrained: start from its published weights.
-        weights: or from those in this file.
+        weights: or from those in this file; read here, since timm before 1.0.26 would unpickle it and run its code.
     """
 
     primary_kernel, primary_stride, primary_padding = 1, 1, 0
@@ -119,13 +122,15 @@ class TimmBackbone(Backbone):
             raise ValueError(f"backbone: timm has no model {name!r}; {hint}")
         options = {"in_chans": in_channels, "features_only": True, "out_indices": (-1,)}
         if weights is not None:
-            options |= {"pretrained": True, "pretrained_cfg_overlay": {"file": _existing(weights)}}
+            options |= {"pretrained": True, "pretrained_cfg_overlay": {"state_dict": read_weights(weights)}}
         try:
             self.body = timm.create_model(name, **{"pretrained": pretrained, **options})
         except (RuntimeError, AttributeError) as error:
             if weights is not None:
                 raise ValueError(f"pretrained_file: {weights} does not fit timm's {name!r}: {error}") from error
             raise ValueError(f"backbone: timm's {name!r} gives no feature maps: {error}") from error
+        if weights is not None:
+            self.body.pretrained_cfg.pop("state_dict", None)  # timm would keep a second copy
         self.out_channels = self.body.feature_info.channels()[-1]
         self.norm = nn.GroupNorm(1, self.out_channels)
 
@@ -136,10 +141,25 @@ class TimmBackbone(Backbone):
         return self.norm(features)  # [B, C, H, W]
 
 
-def _existing(path: str) -> str:
+def read_weights(path: str) -> dict[str, Tensor]:
+    """Read a file of weights, safetensors or PyTorch's, without running any code that it may contain.
+
+    Raises:
+        ValueError: there is no such file, or it holds anything but tensors by name.
+    """
     if not Path(path).is_file():
         raise ValueError(f"pretrained_file: there is no file {path}")
-    return path
+    try:
+        if path.endswith(".safetensors"):
+            return safetensors.torch.load_file(path)
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, safetensors.SafetensorError, RuntimeError, EOFError, OSError) as error:
+        why = str(error).partition("\n")[0]
+        raise ValueError(f"pretrained_file: {path} holds no weights that can be read safely ({why})") from None
+    weights = weights.get("state_dict", weights) if isinstance(weights, dict) else weights
+    if not isinstance(weights, dict) or not all(isinstance(each, Tensor) for each in weights.values()):
+        raise ValueError(f"pretrained_file: {path} holds no tensors by name; expected a state_dict")
+    return weights
 
 
 LITE0_STRIDES = {"lite0": 32, "lite0:16": 16}
