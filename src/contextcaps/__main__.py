@@ -1,0 +1,5 @@
+"""python -m contextcaps."""
+
+from contextcaps.cli import main
+
+main()

@@ -1,0 +1,5 @@
+"""python -m contextcaps.cli."""
+
+from contextcaps.cli import main
+
+main()
