@@ -97,7 +97,7 @@ def _explain(event: Any, command: type[Command], words: Sequence[str]) -> str | 
     if kind == "BadValue":
         return f"{_name(event.argument)}: expected {event.argument.lowered.metavar} after it"
     if kind == "InvalidChoice":
-        return f"{_name(event.argument)}: expected one of {', '.join(event.choices)}, got {event.value!r}"
+        return f"{_name(event.argument)}: expected {event.argument.lowered.metavar}, got {event.value!r}"
     if kind == "InstantiationFailure":
         if event.argument is None:
             return str(event.message)
