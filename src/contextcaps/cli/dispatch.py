@@ -82,7 +82,8 @@ def _exit_code(error: BaseException) -> ExitCode | None:
 
 def _find(words: Sequence[str]) -> Command:
     """Return the command that the words ask for, with its flags; --help prints a page and exits."""
-    found, program, rest = COMMANDS, "contextcaps", list(words)
+    found: type[Command] | Group = COMMANDS
+    program, rest = "contextcaps", list(words)
     while isinstance(found, Mapping):
         if rest[:1] in (["-h"], ["--help"]):
             _show_page(found, program)
