@@ -12,6 +12,7 @@ import typing
 from collections.abc import Iterator, Mapping
 
 import pytest
+import torch
 
 import contextcaps
 from contextcaps.cli import dispatch, main
@@ -146,6 +147,11 @@ def test_a_closed_pipe_is_quiet(arguments) -> None:
             "data convert scenes --to shards",
             "--to: expected shards FOLDER after it; see contextcaps data convert --help",
         ),
+        (
+            "data convert scenes --too shards x",
+            "--too: no such flag; did you mean --to? See contextcaps data convert --help",
+        ),
+        ("train --batch_size x", "--batch-size: expected INT, got 'x'; see contextcaps train --help"),
         ("train --epochs", "--epochs: expected INT after it; see contextcaps train --help"),
         ("train --epochs many", "--epochs: expected INT, got 'many'; see contextcaps train --help"),
         ("train --workers=x", "--workers: expected N, got 'x'; see contextcaps train --help"),
@@ -199,6 +205,12 @@ class _StoppedRun(KeyboardInterrupt):
         (ImportError("needs the extra 'timm'"), ExitCode.BAD_INPUT, "contextcaps: needs the extra 'timm'\n"),
         (OSError("disk full"), ExitCode.FAILED, "contextcaps: disk full\n"),
         (_Diverged("the loss is nan"), ExitCode.DIVERGED, "contextcaps: the loss is nan\n"),
+        (MemoryError(), ExitCode.OUT_OF_MEMORY, "contextcaps: out of memory; try a smaller --batch-size\n"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory"),
+            ExitCode.OUT_OF_MEMORY,
+            "contextcaps: out of memory; try a smaller --batch-size\n",
+        ),
         (KeyboardInterrupt(), ExitCode.INTERRUPTED, "contextcaps: stopped\n"),
         (_StoppedRun("saved; go on with"), ExitCode.INTERRUPTED, "contextcaps: saved; go on with\n"),
         (SystemExit(ExitCode.FAILED), ExitCode.FAILED, ""),

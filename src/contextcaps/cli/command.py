@@ -77,10 +77,10 @@ def values_of(flag: str, words: Sequence[str]) -> list[str]:
     (['crf.rank=32', 'field=none'], ['1'])
     """
     for place, word in enumerate(words):
-        if word.startswith(f"{flag}="):
-            return [word.partition("=")[2]]
-        if word == flag:
-            return list(itertools.takewhile(lambda each: not each.startswith("--"), words[place + 1 :]))
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") != flag:  # tyro takes both
+            continue
+        return [value] if equals else list(itertools.takewhile(lambda each: each[:2] != "--", words[place + 1 :]))
     return []
 
 

@@ -63,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _exit_code(error)
         if code is None:  # a mistake of ours
             raise
-        if is_rank_zero() or not isinstance(error, KeyboardInterrupt):
-            _complain(str(error) or "stopped")
+        if is_rank_zero() or code != ExitCode.INTERRUPTED:
+            _complain(_message(error))
         raise SystemExit(code) from None
 
 
@@ -75,9 +75,21 @@ def _exit_code(error: BaseException) -> ExitCode | None:
     codes: list[tuple[tuple[type[BaseException], ...], ExitCode]] = [
         ((ValueError, ImportError), ExitCode.BAD_INPUT),
         ((OSError,), ExitCode.FAILED),
+        (_out_of_memory_errors(), ExitCode.OUT_OF_MEMORY),
         ((KeyboardInterrupt,), ExitCode.INTERRUPTED),
     ]
     return next((code for kinds, code in codes if isinstance(error, kinds)), None)
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, _out_of_memory_errors()):
+        return "out of memory; try a smaller --batch-size"
+    return str(error) or "stopped"
+
+
+def _out_of_memory_errors() -> tuple[type[BaseException], ...]:
+    torch = sys.modules.get("torch")  # only what has loaded it can raise its error
+    return (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
 
 
 def _find(words: Sequence[str]) -> Command:

@@ -42,7 +42,11 @@ def parse(command: type[Known], words: Sequence[str], program: str) -> Known:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the known word that was meant, or an empty one."""
+    """Return a hint at the known word that was meant, or an empty one.
+
+    >>> did_you_mean("--epoch", ["--lr", "--epochs"]), did_you_mean("--learning-rate", ["--lr", "--epochs"])
+    ('did you mean --epochs?', 'did you mean --lr?')
+    """
     known = list(known)
     near = difflib.get_close_matches(word, known, n=1)
     initials = "".join(part[:1] for part in word.lstrip("-").split("-"))  # --learning-rate is --lr
@@ -86,8 +90,9 @@ def _on_mistake(refuse: Callable[[Any], None]) -> AbstractContextManager[None]:
 def _explain(event: Any, command: type[Command], words: Sequence[str]) -> str | None:
     """Say in one line what is wrong; None for a kind of mistake that is not known here."""
     kind = type(event).__name__
-    if kind == "UnrecognizedArgs":
-        word = event.tokens[0].partition("=")[0]
+    unknown = getattr(event, "tokens", ()) or getattr(event, "unrecognized_tokens", ())
+    if unknown:  # first, as a misspelt flag may be what is missing
+        word = unknown[0].partition("=")[0]
         if not word.startswith("-"):
             return f"{word}: one word too many"
         hint = did_you_mean(word, flags_of(command))
