@@ -1,7 +1,8 @@
 """Multi-label image tagging with context-aware capsule networks."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from contextcaps.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from contextcaps.data import open_source
@@ -29,27 +30,15 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
-    "CapsuleNetwork": "contextcaps.models",
-    "ModelConfig": "contextcaps.models",
-    "create_model": "contextcaps.models",
-    "list_models": "contextcaps.models",
-    "open_source": "contextcaps.data",
-    "TrainConfig": "contextcaps.training.config",
-    "train": "contextcaps.training.trainer",
-    "resume": "contextcaps.training.trainer",
-    "evaluate": "contextcaps.evaluation.evaluate",
-    "load": "contextcaps.tagging",
-    "ablate": "contextcaps.experiments.ablation",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Names are imported when they are asked for, so that the command line answers without waiting for torch."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'contextcaps' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "models": ["CapsuleNetwork", "ModelConfig", "create_model", "list_models"],
+        "data": ["open_source"],
+        "training.config": ["TrainConfig"],
+        "training.trainer": ["train", "resume"],
+        "evaluation.evaluate": ["evaluate"],
+        "tagging": ["load"],
+        "experiments.ablation": ["ablate"],
+    },
+)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from contextcaps.models import create_model
-from contextcaps.training import margin_loss
+from contextcaps.training.losses import margin_loss
 
 GOLDEN = Path(__file__).with_name("golden_loss_curve.json")
 

@@ -5,7 +5,7 @@ import torch
 
 from contextcaps.models import CapsuleNetwork, create_model, list_models, model_config, register_model
 from contextcaps.models.presets import PRESETS
-from contextcaps.training import margin_loss
+from contextcaps.training.losses import margin_loss
 
 CAPSULES = [name for name in list_models() if model_config(name, 2).head == "capsules"]
 LITERAL = [name for name in list_models() if name.endswith("-literal")]

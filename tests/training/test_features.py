@@ -12,7 +12,7 @@ import torch
 from small_run import finals, small_config, small_words
 
 from contextcaps.data import open_source, prepare
-from contextcaps.data.augmentation import AugmentationConfig
+from contextcaps.data.augmentation_config import AugmentationConfig
 from contextcaps.data.problems import DataError
 from contextcaps.evaluation.evaluate import evaluate
 from contextcaps.models import CapsuleNetwork, create_model

@@ -301,6 +301,6 @@ def test_early_training_of_real_networks(name: str, loss, classes: int, expected
         told += monitor.look_at_batch(step, scores, targets)
     assert [finding.kind for finding in told] == expected
     for finding in told:
-        assert "docs/decisions/mean-field-crf.md" in finding.message
+        assert "https://contextcaps.readthedocs.io/en/latest/decisions/mean-field-crf/" in finding.message
         counterpart = {"contextcaps-literal": "capsnet-rw-crf-corr"}.get(name, name.removesuffix("-literal"))
         assert f"--model {counterpart}`" in finding.message

@@ -192,7 +192,7 @@ def test_a_warning_is_told_and_kept(tmp_path, cache, capsys) -> None:
     train(config, progress=True)
     told = capsys.readouterr().err
     assert "warning: " in told
-    assert "mean-field-crf.md" in told
+    assert "/decisions/mean-field-crf/" in told
     assert (tmp_path / "run" / "warnings.log").read_text().strip()
 
 

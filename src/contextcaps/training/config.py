@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import tyro
 
 from contextcaps.configuration import Configuration, dump_yaml, parse_yaml
-from contextcaps.data.augmentation import AugmentationConfig
+from contextcaps.data.augmentation_config import AugmentationConfig
 from contextcaps.data.problems import OnBad
 
 __all__ = ["TrainConfig", "spell_options"]

@@ -18,6 +18,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from contextcaps.links import docs_page
+
 __all__ = ["Finding", "Kind", "Monitor", "Statistics", "judge_result", "judge_scores"]
 
 Kind = Literal["dead", "constant", "saturated", "prior"]
@@ -294,7 +296,7 @@ def _advice(model_name: str, otherwise: str) -> str:
     if model_name in ("capsnet-rw-crf-literal", "contextcaps-literal"):
         return (
             f"{model_name} follows the paper to the letter: its scores stay near 0, or the same for every image, so "
-            "the loss hardly moves and thresholds are of no use (docs/decisions/mean-field-crf.md). Use "
+            f"the loss hardly moves and thresholds are of no use ({docs_page('decisions/mean-field-crf')}). Use "
             f"`--model {'capsnet-rw-crf' if 'capsnet' in model_name else 'capsnet-rw-crf-corr'}`."
         )
     return otherwise

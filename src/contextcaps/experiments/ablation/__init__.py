@@ -1,9 +1,14 @@
 """Ablations: models and seeds under the same conditions, and what their results show."""
 
-from contextcaps.experiments.ablation.ablation import Ablation, ablate, write_ablation
-from contextcaps.experiments.ablation.grid import Entry, Plan, parse_models
-from contextcaps.experiments.ablation.report import ModelReport, Report, make_report
-from contextcaps.experiments.ablation.showing import show_ablation
+from typing import TYPE_CHECKING
+
+from contextcaps.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from contextcaps.experiments.ablation.ablation import Ablation, ablate, write_ablation
+    from contextcaps.experiments.ablation.grid import Entry, Plan, parse_models
+    from contextcaps.experiments.ablation.report import ModelReport, Report, make_report
+    from contextcaps.experiments.ablation.showing import show_ablation
 
 __all__ = [
     "Ablation",
@@ -17,3 +22,13 @@ __all__ = [
     "show_ablation",
     "write_ablation",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "ablation": ["Ablation", "ablate", "write_ablation"],
+        "grid": ["Entry", "Plan", "parse_models"],
+        "report": ["ModelReport", "Report", "make_report"],
+        "showing": ["show_ablation"],
+    },
+)

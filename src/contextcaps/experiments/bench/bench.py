@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -16,11 +16,12 @@ from rich.console import Console
 from contextcaps.atomic import write_atomically
 from contextcaps.experiments.bench.alone import alone
 from contextcaps.experiments.bench.ceilings import Ceilings, measure_ceilings
-from contextcaps.experiments.bench.networks import BACKBONES, NetworkCase, measure_network, parse_backbone
+from contextcaps.experiments.bench.networks import NetworkCase, measure_network, parse_backbone
 from contextcaps.experiments.bench.plot import draw_sweep
 from contextcaps.experiments.bench.records import networks_csv, rows_csv
 from contextcaps.experiments.bench.rows import NetworkRow, Row, Rows, floor_of
-from contextcaps.experiments.bench.sizes import HEADS, SIZES, Axis, Mode, Precision, Size
+from contextcaps.experiments.bench.settings import BenchSettings
+from contextcaps.experiments.bench.sizes import HEADS, SIZES, Size
 from contextcaps.experiments.bench.sweeps import Sweep, sweep_sizes
 from contextcaps.experiments.bench.tables import Grid, mebibytes, milliseconds, network_grids, size_grids, sweep_grid
 from contextcaps.experiments.bench.ways import WAYS, Case, Result, Way, measure_case
@@ -28,7 +29,7 @@ from contextcaps.models.registry import describe_model
 from contextcaps.training.processes import device_name
 from contextcaps.whole_tables import print_whole
 
-__all__ = ["Bench", "BenchSettings", "run_bench", "show_bench"]
+__all__ = ["Bench", "run_bench", "settle", "show_bench"]
 
 _HOW_TO_READ = (
     "Time: the median of the repetitions, after a warm-up. Peak: memory with weights, inputs and gradients; "
@@ -36,92 +37,6 @@ _HOW_TO_READ = (
     "and memory, that way takes. Floor: operations, bytes and exponentials counted in the code, at the measured "
     "ceilings; its share is floor : time. Measured is the head from its capsules on, without the backbone."
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class BenchSettings:
-    """What to measure. What is left empty is chosen by the device: much on a GPU, two minutes' worth on a CPU."""
-
-    sizes: tuple[str, ...] = ()
-    """Of `SIZES`."""
-    heads: tuple[str, ...] = ()
-    """Of `HEADS`."""
-    ways: tuple[str, ...] = ()
-    """Of `WAYS`."""
-    precisions: tuple[Precision, ...] = ()
-    modes: tuple[Mode, ...] = ("forward", "step")
-    changes: dict[str, int] = dataclasses.field(default_factory=dict)
-    """Fields of `Size` to set differently in all sizes."""
-    sweep: tuple[Axis, ...] = ()
-    """Along which axes to vary the first size."""
-    points: int = 5
-    """Sizes along a sweep."""
-    networks: tuple[str, ...] = ()
-    """Presets to measure as whole networks."""
-    backbones: tuple[str, ...] = BACKBONES
-    """That these have, each with a side of the images: NAME@PIXELS."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    seconds: float = 1.0
-    """To spend on each measurement, at least; three repetitions are made in any case."""
-
-    def settled(self) -> "BenchSettings":
-        """With everything chosen and checked.
-
-        Raises:
-            ValueError: a name is unknown, or the device is not there.
-        """
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device: expected cpu or auto, as torch sees no GPU here, got cuda")
-        gpu = self.device != "cpu" and torch.cuda.is_available()
-        if self.seconds < 0:
-            raise ValueError(f"seconds: expected 0 or more, got {self.seconds:g}")
-        chosen = dataclasses.replace(
-            self,
-            sizes=self.sizes or (("paper",) if gpu else ("small",)),
-            heads=self.heads or (tuple(HEADS) if gpu else ("capsnet", "capsnet-rw-crf-corr")),
-            ways=self.ways or tuple(WAYS),
-            precisions=self.precisions or (("fp32", "bf16") if gpu else ("fp32",)),
-            device="cuda" if gpu else "cpu",
-        )
-        for what, names, known in (
-            ("sizes", chosen.sizes, SIZES),
-            ("heads", chosen.heads, HEADS),
-            ("ways", chosen.ways, WAYS),
-        ):
-            _check_names(what, names, known)
-        for name in self.networks:
-            describe_model(name)
-        for backbone in self.backbones:
-            parse_backbone(backbone)
-        chosen.chosen_sizes()
-        if self.sweep:
-            sweep_sizes(Size(), self.sweep[0], self.points)
-        return chosen
-
-    def chosen_sizes(self) -> tuple[Size, ...]:
-        changes: dict[str, Any] = self.changes
-        return tuple(dataclasses.replace(SIZES[name], **changes) for name in self.sizes)
-
-    def cases(self, sizes: Iterable[Size]) -> list[Case]:
-        """Everything to measure at these sizes. A head's ways come together, so that what they say can be compared."""
-        return [
-            Case(head, size, _way(way), precision, mode)
-            for size in sizes
-            for mode in self.modes
-            for head in self.heads
-            for precision in self.precisions
-            for way in self.ways
-        ]
-
-    def network_cases(self) -> list[NetworkCase]:
-        size = self.chosen_sizes()[0]
-        return [
-            NetworkCase(model, *parse_backbone(backbone), size.classes, size.batch, precision, mode)
-            for backbone in (self.backbones if self.networks else ())
-            for mode in self.modes
-            for precision in self.precisions
-            for model in self.networks
-        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +62,7 @@ def run_bench(settings: BenchSettings | None = None, out: Path | str = "runs/ben
             a run that is stopped leaves what it has.
         progress: a line for each measurement on the error stream.
     """
-    settings = (BenchSettings() if settings is None else settings).settled()
+    settings = settle(BenchSettings() if settings is None else settings)
     folder = Path(out).expanduser()
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder, got a file; choose another with --out")
@@ -157,10 +72,10 @@ def run_bench(settings: BenchSettings | None = None, out: Path | str = "runs/ben
     ceilings = measure_ceilings(device, settings.precisions)
     _say(f"  {ceilings.words()}", progress)
 
-    sizes = settings.chosen_sizes()
+    sizes = _chosen_sizes(settings)
     along = {axis: sweep_sizes(sizes[0], axis, settings.points) for axis in settings.sweep}
-    cases = list(dict.fromkeys(settings.cases((*sizes, *(size for each in along.values() for size in each)))))
-    network_cases = settings.network_cases()
+    cases = list(dict.fromkeys(_cases(settings, (*sizes, *(size for each in along.values() for size in each)))))
+    network_cases = _network_cases(settings, sizes[0])
     total = len(cases) + len(network_cases)
     rows, networks = Rows(), []
     for number, case in enumerate(cases, start=1):
@@ -196,6 +111,69 @@ def show_bench(bench: Bench, console: Console) -> None:
         console.print(f"{name}: {value}", highlight=False)
     written = ", ".join(path.name for path in bench.files)
     console.print(f"Written to {bench.folder}: {written}", soft_wrap=True, highlight=False)
+
+
+def settle(settings: BenchSettings) -> BenchSettings:
+    """Choose by the device what was left empty, and check everything.
+
+    Raises:
+        ValueError: a name is unknown, or the device is not there.
+    """
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device: expected cpu or auto, as torch sees no GPU here, got cuda")
+    gpu = settings.device != "cpu" and torch.cuda.is_available()
+    if settings.seconds < 0:
+        raise ValueError(f"seconds: expected 0 or more, got {settings.seconds:g}")
+    chosen = dataclasses.replace(
+        settings,
+        sizes=settings.sizes or (("paper",) if gpu else ("small",)),
+        heads=settings.heads or (tuple(HEADS) if gpu else ("capsnet", "capsnet-rw-crf-corr")),
+        ways=settings.ways or tuple(WAYS),
+        precisions=settings.precisions or (("fp32", "bf16") if gpu else ("fp32",)),
+        device="cuda" if gpu else "cpu",
+    )
+    for what, names, known in (
+        ("sizes", chosen.sizes, SIZES),
+        ("heads", chosen.heads, HEADS),
+        ("ways", chosen.ways, WAYS),
+    ):
+        _check_names(what, names, known)
+    for name in settings.networks:
+        describe_model(name)
+    for backbone in settings.backbones:
+        parse_backbone(backbone)
+    _chosen_sizes(chosen)
+    if settings.sweep:
+        sweep_sizes(Size(), settings.sweep[0], settings.points)
+    return chosen
+
+
+def _chosen_sizes(settings: BenchSettings) -> tuple[Size, ...]:
+    given = {name: getattr(settings, name) for name in ("batch", "capsules", "classes", "crf_rank")}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return tuple(dataclasses.replace(SIZES[name], **changes) for name in settings.sizes)
+
+
+def _cases(settings: BenchSettings, sizes: Iterable[Size]) -> list[Case]:
+    """List what to measure at these sizes. A head's ways come together, so that what they say can be compared."""
+    return [
+        Case(head, size, _way(way), precision, mode)
+        for size in sizes
+        for mode in settings.modes
+        for head in settings.heads
+        for precision in settings.precisions
+        for way in settings.ways
+    ]
+
+
+def _network_cases(settings: BenchSettings, size: Size) -> list[NetworkCase]:
+    return [
+        NetworkCase(model, *parse_backbone(backbone), size.classes, size.batch, precision, mode)
+        for backbone in (settings.backbones if settings.networks else ())
+        for mode in settings.modes
+        for precision in settings.precisions
+        for model in settings.networks
+    ]
 
 
 def _run(work: Callable[..., Result], case: Case | NetworkCase, settings: BenchSettings) -> Result:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from contextcaps.experiments.bench.measuring import repeat
-from contextcaps.experiments.bench.sizes import Precision
+from contextcaps.experiments.bench.settings import Precision
 
 __all__ = ["Ceilings", "measure_ceilings"]
 

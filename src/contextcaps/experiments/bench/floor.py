@@ -7,7 +7,8 @@ is a bound that is not reached, and the share of it says how much there is left 
 import dataclasses
 
 from contextcaps.experiments.bench.ceilings import Ceilings
-from contextcaps.experiments.bench.sizes import HEADS, Mode, Precision, Size
+from contextcaps.experiments.bench.settings import Mode, Precision
+from contextcaps.experiments.bench.sizes import HEADS, Size
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.registry import model_config
 

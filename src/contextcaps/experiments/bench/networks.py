@@ -5,14 +5,11 @@ import dataclasses
 import torch
 
 from contextcaps.experiments.bench.measuring import Memory, measure, release
-from contextcaps.experiments.bench.sizes import Mode, Precision
+from contextcaps.experiments.bench.settings import BACKBONES, Mode, Precision
 from contextcaps.experiments.bench.ways import Result, autocast, reason_of
 from contextcaps.models.registry import create_model
 
-__all__ = ["BACKBONES", "NetworkCase", "measure_network", "parse_backbone"]
-
-BACKBONES = ("small@64", "timm:resnet18@224")
-"""Backbone and side of the images in pixels."""
+__all__ = ["NetworkCase", "measure_network", "parse_backbone"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from contextcaps.experiments.bench.ceilings import Ceilings
 from contextcaps.experiments.bench.floor import count_work, floor_seconds
 from contextcaps.experiments.bench.networks import NetworkCase
-from contextcaps.experiments.bench.sizes import Precision
+from contextcaps.experiments.bench.settings import Precision
 from contextcaps.experiments.bench.ways import Case, Result, Way
 
 __all__ = ["NetworkRow", "Ratio", "Row", "Rows", "floor_of"]

@@ -1,21 +1,16 @@
 """What is measured: how large a head, and which."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
+from contextcaps.experiments.bench.settings import Axis
 from contextcaps.models.head import CapsuleHead
 from contextcaps.models.registry import model_config
 
-__all__ = ["AXES", "Axis", "HEADS", "Mode", "Precision", "SIZES", "Size", "make_head"]
+__all__ = ["AXES", "HEADS", "SIZES", "Size", "make_head"]
 
-Mode = Literal["forward", "step"]
-"""The forward pass alone, without gradients; or a training step: forward and backward."""
-Precision = Literal["fp32", "bf16"]
-"""fp32 throughout; or weights in fp32 and bf16 by autocast."""
-Axis = Literal["B", "K", "J"]
-"""What a sweep varies."""
 AXES: dict[Axis, str] = {"B": "batch", "K": "capsules", "J": "classes"}
 """Letter → field of `Size`."""
 

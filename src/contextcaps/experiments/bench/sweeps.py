@@ -5,7 +5,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from contextcaps.experiments.bench.rows import Row
-from contextcaps.experiments.bench.sizes import AXES, Axis, Mode, Precision, Size
+from contextcaps.experiments.bench.settings import Axis, Mode, Precision
+from contextcaps.experiments.bench.sizes import AXES, Size
 from contextcaps.experiments.bench.ways import Way
 
 __all__ = ["Line", "Sweep", "exponent", "sweep_sizes"]

@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from contextcaps.experiments.bench.rows import NetworkRow, Ratio, Row, Rows
-from contextcaps.experiments.bench.sizes import AXES, Mode, Size
+from contextcaps.experiments.bench.settings import Mode
+from contextcaps.experiments.bench.sizes import AXES, Size
 from contextcaps.experiments.bench.sweeps import Sweep
 
 __all__ = ["Grid", "mebibytes", "milliseconds", "network_grids", "size_grids", "sweep_grid"]

@@ -12,7 +12,8 @@ from torch import Tensor
 from contextcaps.capsules import unchecked
 from contextcaps.experiments.bench.ceilings import DTYPES
 from contextcaps.experiments.bench.measuring import Cost, Memory, measure, release
-from contextcaps.experiments.bench.sizes import Mode, Precision, Size, make_head
+from contextcaps.experiments.bench.settings import Mode, Precision
+from contextcaps.experiments.bench.sizes import Size, make_head
 from contextcaps.models.head import CapsuleHead
 
 __all__ = ["Case", "Result", "WAYS", "Way", "autocast", "measure_case", "reason_of"]

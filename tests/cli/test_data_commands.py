@@ -1,16 +1,12 @@
 """`contextcaps data …`: what the commands print and write, and how they refuse."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from trees_small import encoded, shard_members, write_tar
 from trees_voc import voc_tree
 
-import contextcaps
 from contextcaps.cli import main
 from contextcaps.data import open_source
 
@@ -133,7 +129,9 @@ def test_inspect_prints_everything_and_then_tells_of_problems(tmp_path, capsys) 
 
 
 def test_inspect_looks_for_the_folder_of_the_page_first(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("contextcaps.cli._open", lambda *arguments: pytest.fail("the source was opened"))
+    monkeypatch.setattr(
+        "contextcaps.data.source.open_source", lambda *words, **options: pytest.fail("the source was opened")
+    )
     for page in (tmp_path, tmp_path / "missing" / "page.html"):
         with pytest.raises(SystemExit) as stop:
             main(["data", "inspect", SCENES, "--html", str(page)])
@@ -150,52 +148,3 @@ def test_samples_left_out_are_counted_once(tmp_path, capsys) -> None:
 @pytest.mark.parametrize("word", ["val", "dev", "valid", "validation"])
 def test_usual_words_for_a_split_of_scenes(word) -> None:
     assert open_source(SCENES, split=word).split == "validation"
-
-
-def test_version(capsys) -> None:
-    main(["--version"])
-    assert capsys.readouterr().out == f"contextcaps {contextcaps.__version__}\n"
-
-
-def test_the_command_line_itself_does_not_wait_for_torch() -> None:
-    stand_in = (
-        "import sys, types\n"
-        "package = sys.modules['contextcaps'] = types.ModuleType('contextcaps', 'Its words.')\n"
-        f"package.__path__ = {list(contextcaps.__path__)!r}\n"
-        "import contextcaps.cli\n"
-        "try: contextcaps.cli.main(['data', 'inspect', '--help'])\n"
-        "finally: print('torch' in sys.modules, 'numpy' in sys.modules)\n"
-    )
-    shown = subprocess.run([sys.executable, "-c", stand_in], capture_output=True, text=True)
-    assert shown.returncode == 0, shown.stderr
-    assert "without it all of them, of scenes train" in " ".join(shown.stdout.replace("│", " ").split())
-    assert shown.stdout.endswith("False False\n")
-
-
-@pytest.mark.parametrize("arguments", [["models"], ["models", "--help"], ["--version"]])
-def test_a_closed_pipe_is_quiet(arguments) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    ended = subprocess.run(
-        [sys.executable, "-m", "contextcaps.cli", *arguments], stdout=writer, stderr=subprocess.PIPE, text=True
-    )
-    os.close(writer)
-    assert (ended.returncode, ended.stderr) == (141, "")
-
-
-def test_models_with_and_without_a_forward_pass(capsys) -> None:
-    small = ["--classes", "3", "--image-size", "32", "--backbone", "small"]
-    shown = {}
-    for words in ("capsnet", "capsnet --no-forward", "--all --no-forward", "--no-forward"):
-        main(["models", *words.split(), *small])
-        printed = capsys.readouterr().out
-        shown[words] = (printed.count("in all"), printed.count("forward pass:"))
-    every = len(contextcaps.list_models())
-    assert shown["capsnet"] == (1, 1)
-    assert shown["capsnet --no-forward"] == (1, 0)
-    assert shown["--all --no-forward"] == (every, 0)
-    assert shown["--no-forward"] == (0, 0)
-    with pytest.raises(SystemExit) as stop:
-        main(["models", "capsnet", "--all"])
-    assert stop.value.code == 2
-    assert "--all and capsnet: expected one of them" in capsys.readouterr().err
