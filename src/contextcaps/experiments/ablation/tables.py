@@ -4,13 +4,13 @@ import dataclasses
 import math
 import statistics
 
+from contextcaps.documents import duration
 from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.evaluation.report.wording import metric_label, number_text, scale_of
 from contextcaps.experiments.ablation.pairs import pairs_of
 from contextcaps.experiments.ablation.paper import CAVEAT, PAPER_EPOCHS, PAPER_MAP, PAPER_ROWS, paper_row
 from contextcaps.experiments.ablation.report import ModelReport, Report
 from contextcaps.experiments.ablation.wording import counted, interval_text, percent_text, profit, signed_text
-from contextcaps.experiments.comparison_table import duration
 
 __all__ = ["Grid", "grids"]
 
