@@ -1,8 +1,8 @@
 """Time and peak memory of a call, on a GPU or a CPU; whatever goes wrong is a result, too.
 
 The timing loop is our own. `triton.testing.do_bench` empties the GPU's cache with a tensor of 256 MiB, which would be
-counted as memory, and never sees an empty queue; `torch.utils.benchmark` makes two more calls for each timing, of seconds
-each on a CPU. It measures the ceilings, for which that does not matter.
+counted as memory, and never sees an empty queue; `torch.utils.benchmark` makes two more calls for each timing, which
+take seconds on a CPU. It measures the ceilings, for which that does not matter.
 """
 
 import contextlib

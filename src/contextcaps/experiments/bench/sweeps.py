@@ -36,7 +36,8 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
     points = [(size, cost) for size, cost in zip(sizes, costs, strict=True) if math.isfinite(cost) and cost > 0]
     if len({size for size, _ in points}) < 2:
         return math.nan
-    return float(np.polyfit(*np.log(points).T, deg=1)[0])
+    x, y = np.log(points).T
+    return float(np.polyfit(x, y, deg=1)[0])
 
 
 @dataclasses.dataclass(frozen=True)
