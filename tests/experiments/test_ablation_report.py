@@ -393,3 +393,14 @@ def test_other_images_are_refused(tmp_path) -> None:
     facts.write_text(facts.read_text().replace('"a"', '"c"'))
     with pytest.raises(RunError, match="trained on other images"):
         make_report(out)
+
+
+def test_an_undefined_difference_is_called_so(tmp_path) -> None:
+    """Neither a difference nor none."""
+    made_up(tmp_path / "out", SKILLS, seeds=1)
+    report = make_report(tmp_path / "out", RESAMPLES)
+    nothing = Estimate(float("nan"), float("nan"), float("nan"))
+    undefined = dataclasses.replace(report.models[1], difference=nothing, image_difference=nothing)
+    assert undefined.verdict == "undefined"
+    told = findings(dataclasses.replace(report, models=(report.models[0], undefined)))[0]
+    assert told.startswith("The difference is undefined.")

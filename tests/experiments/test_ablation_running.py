@@ -20,7 +20,7 @@ import contextcaps
 from contextcaps.cli import main
 from contextcaps.data import DataError
 from contextcaps.data.augmentation import AugmentationConfig
-from contextcaps.experiments.ablation import AblateConfig, ablate, ablate_command, running
+from contextcaps.experiments.ablation import AblateConfig, ablate, ablate_command, running, watching
 from contextcaps.experiments.ablation.results import read_epochs, run_folder
 from contextcaps.experiments.ablation.running import Job, Runner
 from contextcaps.experiments.ablation.watching import Watch
@@ -318,3 +318,16 @@ def test_settings_of_both_kinds_replace_a_configurations() -> None:
         ValueError, match="epoch: no such field of a training run's configuration; did you mean 'epochs'"
     ):
         AblateConfig.from_settings(epoch=7)
+
+
+def test_a_log_tells_how_far_runs_are(tmp_path, capsys, monkeypatch) -> None:
+    """Now and then, where there is no terminal to show it on."""
+    (tmp_path / "metrics.csv").write_text("epoch,val_mAP\n1,0.25\n2,0.125\n")
+    with Watch(True) as watch:
+        watch.add("capsnet, seed 0", tmp_path, 8, is_done=False)
+        watch.begin("capsnet, seed 0")
+        watch.look()
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(watching, "_LOG_SECONDS", 0)
+        watch.look()
+    assert capsys.readouterr().err == "capsnet, seed 0, epoch 2/8, mAP 25.00, 0 s\n"
