@@ -47,7 +47,7 @@ class DataInspect(Command):
         inspection = inspect_source(opened, limit=limit, check_images=self.check_images)
         console = CommandConsole()
         for table in inspection_tables(inspection):
-            console.print(table)
+            table.print(console)
         if html is not None:
             write_page(opened, inspection, html)
             console.print(f"Page written to {html}")

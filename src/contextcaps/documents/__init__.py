@@ -18,7 +18,7 @@ from contextcaps.documents.formats import (
     signed_interval,
     significant,
 )
-from contextcaps.documents.table import Cell, Column, Row, Section, Table
+from contextcaps.documents.table import Cell, Column, Row, Section, Table, facts_table
 
 __all__ = [
     "MISSING",
@@ -30,6 +30,7 @@ __all__ = [
     "count",
     "counted",
     "duration",
+    "facts_table",
     "interval",
     "literal",
     "number",

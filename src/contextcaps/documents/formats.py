@@ -61,13 +61,13 @@ def percent(share: float, digits: int = 1) -> str:
     return number(100 * share, digits)
 
 
-def signed(share: float, digits: int = 1) -> str:
-    """Return a difference of two shares in points, with its sign.
+def signed(share: float, digits: int = 1, factor: float = 100) -> str:
+    """Return a difference of two shares with its sign, in points unless another factor is given.
 
     >>> signed(0.012), signed(-0.0204, 2)
     ('+1.2', '−2.04')
     """
-    return f"{100 * share:+.{digits}f}".replace("-", "−") if math.isfinite(share) else MISSING
+    return f"{factor * share:+.{digits}f}".replace("-", "−") if math.isfinite(share) else MISSING
 
 
 def interval(estimate: Interval, digits: int = 1, factor: float = 100) -> str:

@@ -6,7 +6,7 @@ text is a name or a remark, in which nothing is markup in any of the three forms
 
 import dataclasses
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from rich import box
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from contextcaps.documents.formats import MISSING, literal, printable
 
-__all__ = ["Cell", "Column", "Row", "Section", "Table"]
+__all__ = ["Cell", "Column", "Row", "Section", "Table", "facts_table"]
 
 Tone: TypeAlias = Literal["strong", "good", "bad"]
 _STYLES: dict[Tone | None, str] = {None: "", "strong": "bold", "good": "bold green", "bad": "bold red"}
@@ -88,15 +88,17 @@ class Table:
     # Terminal
 
     def print(self, console: Console, notes: bool = True) -> None:
-        """Print the table in its own width, also where the console is narrower: a number without its end says nothing.
+        """Print the table and an empty line below it.
 
-        In a log, a long line is read all the same.
+        Where the console is narrower than the table, the lines are longer than the console rather than cut: a number
+        without its end says nothing, and a log can be read all the same.
         """
         narrow = console.width
         widths = (_NARROWEST if width is None else width for width in self._widths())
         console.width = max(narrow, sum(widths) + 2 * (len(self.columns) - 1))
         try:
             console.print(self.to_rich(notes))
+            console.print()
         finally:
             console.width = narrow
 
@@ -225,3 +227,11 @@ class Table:
 def _folded(heading: str, width: int | None) -> str:
     """Return a heading in lines that are no wider than what stands below it."""
     return heading if width is None else textwrap.fill(heading, width, break_long_words=False)
+
+
+def facts_table(facts: Mapping[str, object]) -> Table:
+    """Return names and values side by side, without headings."""
+    left = Column("", align="left", wrap=True)
+    return Table(
+        "", (dataclasses.replace(left, wrap=False), left), [(name, str(value)) for name, value in facts.items()]
+    )

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from contextcaps.experiments.ablation.config import AblateConfig, ablate_command
     from contextcaps.experiments.ablation.grid import Entry, Plan, parse_models
     from contextcaps.experiments.ablation.report import ModelReport, Report, make_report
-    from contextcaps.experiments.ablation.showing import show_ablation
+    from contextcaps.experiments.ablation.tables import show_ablation
 
 __all__ = [
     "AblateConfig",
@@ -33,6 +33,6 @@ __getattr__, __dir__ = lazy_names(
         "config": ["AblateConfig", "ablate_command"],
         "grid": ["Entry", "Plan", "parse_models"],
         "report": ["ModelReport", "Report", "make_report"],
-        "showing": ["show_ablation"],
+        "tables": ["show_ablation"],
     },
 )

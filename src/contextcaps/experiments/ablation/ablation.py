@@ -18,10 +18,9 @@ from contextcaps.data.source import have_same_data
 from contextcaps.data.splits import open_part
 from contextcaps.experiments.ablation.choosing import adopt, choose, points, try_config, try_folder
 from contextcaps.experiments.ablation.config import AblateConfig, ablate_command
-from contextcaps.experiments.ablation.document import report_document
 from contextcaps.experiments.ablation.figures import write_figures
 from contextcaps.experiments.ablation.grid import Entry, Plan, plan_file
-from contextcaps.experiments.ablation.page import ablation_html, ablation_markdown
+from contextcaps.experiments.ablation.page import ablation_html, ablation_markdown, report_document
 from contextcaps.experiments.ablation.report import NothingFinished, Report, make_report
 from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.running import AtOnce, Failure, Job, Runner

@@ -14,6 +14,7 @@ from contextcaps.documents import (
     Section,
     Table,
     count,
+    interval,
     literal,
     percent,
     signed,
@@ -122,6 +123,7 @@ def test_an_end_near_zero_tells_its_side() -> None:
     assert signed_interval(Estimate(0.01, -0.0001, 0.0201)) == "[−0.01, +2.01]"
     assert signed_interval(Estimate(0.01, 0.0004, 0.0196)) == "[+0.04, +1.96]"
     assert signed_interval(Estimate(0.01, math.nan, math.nan)) == "–"
+    assert interval(Estimate(0.5, 0.4, 0.6)) == "[40.0, 60.0]"
 
 
 def test_literal_text_is_no_markup() -> None:
