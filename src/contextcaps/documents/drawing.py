@@ -17,7 +17,8 @@ class _Shape:
 class Drawing:
     """Shapes in an SVG; texts and tips, which show when a pointer rests on a shape, may come from data.
 
-    Attributes in Python's spelling: `text_anchor="end"` is `text-anchor`, and `style_class` is `class`.
+    `kind` is a class of the style sheet. Attributes in Python's spelling: `text_anchor` is `text-anchor`, and
+    `style_class` is `class`.
     """
 
     def __init__(self, width: float, height: float, label: str, **attributes: Any) -> None:
@@ -29,20 +30,20 @@ class Drawing:
         """Add a shape."""
         self.shapes.append(_Shape(tag, _written(attributes), text, tip))
 
-    def rectangle(self, style: str, x: float, y: float, width: float, height: float, **others: Any) -> None:
+    def rectangle(self, kind: str, x: float, y: float, width: float, height: float, **others: Any) -> None:
         """Add a rectangle."""
-        self.add("rect", style_class=style, x=x, y=y, width=width, height=height, **others)
+        self.add("rect", style_class=kind, x=x, y=y, width=width, height=height, **others)
 
-    def line(self, style: str, x1: float, y1: float, x2: float, y2: float) -> None:
+    def line(self, kind: str, x1: float, y1: float, x2: float, y2: float) -> None:
         """Add a line."""
-        self.add("line", style_class=style, x1=x1, y1=y1, x2=x2, y2=y2)
+        self.add("line", style_class=kind, x1=x1, y1=y1, x2=x2, y2=y2)
 
     def write(
-        self, style: str, x: float, y: float, text: str, anchor: str = "start", turned: bool = False, **others: Any
+        self, kind: str, x: float, y: float, text: str, anchor: str = "start", turned: bool = False, **others: Any
     ) -> None:
         """Add a text, on request turned so that it is read from below."""
         place = {"transform": f"translate({x:.1f} {y:.1f}) rotate(-90)"} if turned else {"x": x, "y": y}
-        self.add("text", text, style_class=style, text_anchor=anchor, **place, **others)
+        self.add("text", text, style_class=kind, text_anchor=anchor, **place, **others)
 
     def to_html(self) -> str:
         """Return the SVG, escaped."""

@@ -115,7 +115,7 @@ class Table:
             table.add_column(
                 _folded(column.heading, width),
                 justify=column.align,
-                vertical="bottom" if width else "top",
+                vertical="top" if any(each.wrap for each in self.columns) else "bottom",
                 width=width,
                 no_wrap=width is not None,
                 overflow="ellipsis" if width else "fold",
