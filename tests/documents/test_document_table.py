@@ -67,10 +67,10 @@ def test_names_can_be_given_a_greatest_width_and_texts_wrapped() -> None:
     assert text.replace("\n", "").count("x") == 90
 
 
-def test_headings_are_no_wider_than_what_stands_below() -> None:
+def test_a_long_heading_is_folded_above_narrow_values() -> None:
     lines = printed(table(), 80).splitlines()
-    assert any(line.endswith("average") or "average  " in line for line in lines)
-    assert "average precision" not in "\n".join(lines)
+    assert any("average  " in line and "precision" not in line for line in lines)
+    assert any("precision" in line and "average" not in line for line in lines)
 
 
 def test_markdown_is_aligned_and_literal() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from html.parser import HTMLParser
 
+import ablated_runs
 import numpy as np
 import pytest
 from ablated_runs import CLASSES, IMAGES, RESAMPLES, made_up, scores_of, write_run
@@ -160,6 +161,22 @@ def test_the_documents(folder) -> None:
         assert (folder / name).is_file()
     assert document["models"][1]["difference"]["value"] == ablation.report.models[1].difference.value
     assert document["models"][1]["mAP_by_seed"].keys() == {"0", "1", "2"}
+
+
+def test_names_with_markup_are_shown_and_not_obeyed(tmp_path, monkeypatch) -> None:
+    nasty = "</th><script>alert(1)</script>|[a](b)"
+    monkeypatch.setattr(ablated_runs, "CLASSES", (nasty, *CLASSES[1:]))
+    plan = made_up(tmp_path / "out", SKILLS, seeds=1)
+    dataclasses.replace(plan, base=dataclasses.replace(plan.base, data=f"folder:{nasty}")).write(
+        tmp_path / "out", command=nasty
+    )
+    ablation = write_ablation(tmp_path / "out", RESAMPLES)
+    page = ablation.files["page"].read_text(encoding="utf-8")
+    assert "script" not in Page(page).tags
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 4  # title twice, class, command
+    markdown = ablation.files["markdown"].read_text(encoding="utf-8")
+    assert "\\</th>\\<script>alert(1)\\</script>\\|[a\\](b)" in markdown
+    assert not re.search(r"(?<!\\)<script", markdown)
 
 
 def test_the_terminal_shows_the_table(folder) -> None:

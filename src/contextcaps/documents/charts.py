@@ -118,10 +118,10 @@ def legend_above(axes: "Axes", columns: int = 1, lift: float = 1.0, **given: Any
     )
 
 
-def log_ticks(axis: Any) -> None:
-    """Write 1, 2, 5, 10, … along a logarithmic axis, as plain numbers."""
+def log_ticks(axis: Any, between: Sequence[int] = (1, 2, 5)) -> None:
+    """Write 1, 2, 5, 10, … along a logarithmic axis, as plain numbers: matplotlib's own would be mathematics."""
     ticker = import_ticker()
-    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=12))
+    axis.set_major_locator(ticker.LogLocator(subs=between, numticks=12))
     axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(ticker.NullFormatter())
 

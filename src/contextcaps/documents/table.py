@@ -22,6 +22,7 @@ __all__ = ["Cell", "Column", "Row", "Section", "Table", "facts_table"]
 Tone: TypeAlias = Literal["strong", "good", "bad"]
 _STYLES: dict[Tone | None, str] = {None: "", "strong": "bold", "good": "bold green", "bad": "bold red"}
 _NARROWEST = 14  # a column that wraps on the terminal has at least so many characters
+_HEADING = 11  # a heading above narrower values is folded at so many
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,8 +217,8 @@ class Table:
         rows = [[text for text, _, _ in self._cells(row)] for row in self.rows if not isinstance(row, Section)]
         widths: list[int | None] = []
         for index, column in enumerate(self.columns):
-            words = [cell_len(word) for word in column.heading.split()]
-            width = max([1, *words, *(cell_len(row[index]) for row in rows)])
+            words = [cell_len(word) for word in column.heading.split(" ")]
+            width = max([min(len(column.heading), _HEADING), *words, *(cell_len(row[index]) for row in rows)])
             if index == 0:
                 width = max([width, *(cell_len(row.heading) for row in self.rows if isinstance(row, Section))])
             widths.append(None if column.wrap else width if column.most is None else min(width, column.most))
@@ -225,8 +226,8 @@ class Table:
 
 
 def _folded(heading: str, width: int | None) -> str:
-    """Return a heading in lines that are no wider than what stands below it."""
-    return heading if width is None else textwrap.fill(heading, width, break_long_words=False)
+    """Return a heading in lines of so many characters."""
+    return heading if width is None else textwrap.fill(heading, width, break_long_words=False, break_on_hyphens=False)
 
 
 def facts_table(facts: Mapping[str, object]) -> Table:

@@ -70,7 +70,9 @@ def _draw_classes(figure: "Figure", evaluation: Evaluation) -> None:
         count = len(evaluation.classes) - evaluation.left_out
         for axes, end in zip(grid, ("best", "worst"), strict=True):
             axes.set_title(f"the {_EACH_END} {end} of {count} classes", fontsize=10, color=charts.MUTED, loc="left")
-    charts.legend_above(grid[0], columns=3, lift=1.0 if len(parts) == 1 else 1.04)
+    found = {handle.get_label(): handle for handle in grid[0].get_legend_handles_labels()[0]}
+    handles = [found[name] for name in ("model", "constant prior", label) if name in found]
+    charts.legend_above(grid[0], columns=3, lift=1.0 if len(parts) == 1 else 1.04, handles=handles)
 
 
 def _draw_bars(axes: "Axes", part: list[ClassFigures]) -> None:
@@ -113,6 +115,7 @@ def _draw_reliability(figure: "Figure", evaluation: Evaluation) -> None:
     upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="share that is present")
     charts.legend_above(upper)
     lower.set_yscale("log")
+    charts.log_ticks(lower.yaxis, between=(1,))
     lower.set_ylim(0.7, 3 * evaluation.images * len(evaluation.classes))
     lower.set(xlabel=f"score ({bins} bins of equal width)", ylabel="pairs of image\nand class")
     for axes in (upper, lower):
