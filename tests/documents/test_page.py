@@ -26,7 +26,7 @@ def test_what_a_template_does_not_get_is_an_error() -> None:
 
 
 def test_drawings_are_escaped_svg() -> None:
-    drawing = Drawing(100.4, 50, NASTY, style_class="some")
+    drawing = Drawing(100.4, 50, NASTY)
     drawing.rectangle("bar", 1.234567, 2, 3.0, 4, tip=NASTY)
     drawing.write("name", 5, 6, NASTY, "end", turned=True)
     svg = ElementTree.fromstring(drawing.to_html())

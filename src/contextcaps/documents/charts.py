@@ -8,7 +8,7 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from contextcaps.atomic import write_atomically
 from contextcaps.documents.formats import Interval, shortened
@@ -96,7 +96,7 @@ def caption_lines(facts: Mapping[str, object], *more: str, width: int = 100) -> 
     return "\n".join(lines)
 
 
-def plain_axes(axes: "Axes", grid: str = "both") -> None:
+def plain_axes(axes: "Axes", grid: Literal["both", "x", "y"] = "both") -> None:
     """Draw the grid behind everything, along `x`, `y` or `both`, and no lines on top and right."""
     axes.grid(axis=grid, color=GRID)
     axes.set_axisbelow(True)
@@ -151,7 +151,8 @@ def draw_curve(
     """
     colour = COLOURS[number % len(COLOURS)]
     if band:
-        axes.fill_between(*zip(*band, strict=True), color=colour, alpha=0.16, linewidth=0)
+        places, low, high = zip(*band, strict=True)
+        axes.fill_between(places, low, high, color=colour, alpha=0.16, linewidth=0)
     axes.plot(
         [x for x, _ in points],
         [y for _, y in points],

@@ -1,15 +1,13 @@
 """Small drawings as SVG for pages: colours come from the page's style sheet, light or dark."""
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Drawing"]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Shape:
+class _Shape(NamedTuple):
     tag: str
-    attributes: dict[str, str]
+    attributes: dict[str, Any]
     text: str
     tip: str
 
@@ -21,14 +19,19 @@ class Drawing:
     `style_class` is `class`.
     """
 
-    def __init__(self, width: float, height: float, label: str, **attributes: Any) -> None:
+    def __init__(self, width: float, height: float, label: str) -> None:
         self.width, self.height, self.label = width, height, label
-        self.attributes = _written(attributes)
         self.shapes: list[_Shape] = []
 
     def add(self, tag: str, text: str = "", tip: str = "", **attributes: Any) -> None:
         """Add a shape."""
-        self.shapes.append(_Shape(tag, _written(attributes), text, tip))
+        written = {
+            "class" if name == "style_class" else name.replace("_", "-"): _rounded(value)
+            if isinstance(value, float)
+            else value
+            for name, value in attributes.items()
+        }
+        self.shapes.append(_Shape(tag, written, text, tip))
 
     def rectangle(self, kind: str, x: float, y: float, width: float, height: float, **others: Any) -> None:
         """Add a rectangle."""
@@ -55,10 +58,5 @@ class Drawing:
         return self.to_html()
 
 
-def _written(attributes: dict[str, Any]) -> dict[str, str]:
-    return {
-        "class" if name == "style_class" else name.replace("_", "-"): f"{value:.2f}".rstrip("0").rstrip(".")
-        if isinstance(value, float)
-        else str(value)
-        for name, value in attributes.items()
-    }
+def _rounded(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -6,8 +6,8 @@ text is a name or a remark, in which nothing is markup in any of the three forms
 
 import dataclasses
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rich import box
 from rich.cells import cell_len
@@ -46,7 +46,7 @@ class Cell:
     """A value that stands out."""
 
     value: Any
-    tone: Tone
+    tone: Tone | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +62,17 @@ class Section:
     """The beginning of a group of rows, with or without a heading."""
 
     heading: str = ""
+
+
+class Written(NamedTuple):
+    """A cell as it is written."""
+
+    text: str
+    tone: Tone | None
+    is_text: bool
+    """Whether its value is text, in which nothing is markup, rather than a number."""
+    value: Any
+    column: Column
 
 
 AnyRow: TypeAlias = Row | Section | tuple[Any, ...]
@@ -84,7 +95,7 @@ class Table:
 
     def texts(self) -> list[tuple[str, ...]]:
         """Return every row's cells as they are written, without sections."""
-        return [tuple(text for text, _, _ in self._cells(row)) for row in self.rows if not isinstance(row, Section)]
+        return [tuple(cell.text for cell in self.cells(row)) for row in self.rows if not isinstance(row, Section)]
 
     # Terminal
 
@@ -114,7 +125,7 @@ class Table:
         )
         for column, width in zip(self.columns, self._widths(), strict=True):
             table.add_column(
-                _folded(column.heading, width),
+                Text(_folded(printable(column.heading), width)),
                 justify=column.align,
                 vertical="top" if any(each.wrap for each in self.columns) else "bottom",
                 width=width,
@@ -128,7 +139,7 @@ class Table:
                 if row.heading:
                     table.add_row(Text(printable(row.heading), style="bold"))
                 continue
-            cells = [Text(text, style=_STYLES[tone]) for text, tone, _ in self._cells(row)]
+            cells = [Text(cell.text, style=_STYLES[cell.tone]) for cell in self.cells(row)]
             table.add_row(*cells, style="dim" if isinstance(row, Row) and row.quiet else "")
         parts: list[Text | RichTable] = [Text(printable(self.title), style="italic", overflow="fold")]
         parts.append(table if self.rows else Text(printable(self.empty)))
@@ -158,7 +169,7 @@ class Table:
                 if row.heading:
                     rows.append([f"**{literal(row.heading)}**", *[""] * (len(self.columns) - 1)])
             else:
-                rows.append([literal(text) if is_text else text for text, _, is_text in self._cells(row)])
+                rows.append([literal(cell.text) if cell.is_text else cell.text for cell in self.cells(row)])
         widths = [max(3, *map(len, cells)) for cells in zip(*rows, strict=True)]
         right = [column.align == "right" for column in self.columns]
 
@@ -183,44 +194,29 @@ class Table:
     def __html__(self) -> str:
         return self.to_html()
 
-    def html_rows(self, rows: Sequence[AnyRow]) -> Iterator[dict[str, Any]]:
-        """Yield what the template shows of each row."""
-        for row in rows:
-            if isinstance(row, Section):
-                yield {"section": row.heading}
-            else:
-                values = row.cells if isinstance(row, Row) else row
-                cells = [
-                    {"text": text, "tone": tone, "column": column, "value": value}
-                    for (text, tone, _), column, value in zip(self._cells(row), self.columns, values, strict=True)
-                ]
-                yield {"cells": cells, "quiet": isinstance(row, Row) and row.quiet}
-
     # Cells
 
-    def _cells(self, row: AnyRow) -> list[tuple[str, Tone | None, bool]]:
-        """Return what is written, how it stands out, and whether it is text from outside rather than a number."""
-        assert not isinstance(row, Section)
-        found: list[tuple[str, Tone | None, bool]] = []
+    def cells(self, row: Row | tuple[Any, ...]) -> list[Written]:
+        """Return a row's cells as they are written."""
+        found = []
         for column, value in zip(self.columns, row.cells if isinstance(row, Row) else row, strict=True):
             tone = None
             if isinstance(value, Cell):
                 value, tone = value.value, value.tone
-            if isinstance(value, str):
-                found.append((printable(value), tone, True))
-            else:
-                found.append((MISSING if value is None else column.format(value), tone, False))
+            is_text = isinstance(value, str)
+            text = printable(value) if is_text else MISSING if value is None else column.format(value)
+            found.append(Written(text, tone, is_text, value, column))
         return found
 
     def _widths(self) -> list[int | None]:
         """Return the characters that each column needs on the terminal; None for one that wraps."""
-        rows = [[text for text, _, _ in self._cells(row)] for row in self.rows if not isinstance(row, Section)]
+        rows = self.texts()
+        sections = [cell_len(row.heading) for row in self.rows if isinstance(row, Section)]
         widths: list[int | None] = []
         for index, column in enumerate(self.columns):
             words = [cell_len(word) for word in column.heading.split(" ")]
-            width = max([min(len(column.heading), _HEADING), *words, *(cell_len(row[index]) for row in rows)])
-            if index == 0:
-                width = max([width, *(cell_len(row.heading) for row in self.rows if isinstance(row, Section))])
+            cells = [cell_len(row[index]) for row in rows] + (sections if index == 0 else [])
+            width = max(1, min(len(column.heading), _HEADING), *words, *cells)
             widths.append(None if column.wrap else width if column.most is None else min(width, column.most))
         return widths
 
@@ -232,7 +228,5 @@ def _folded(heading: str, width: int | None) -> str:
 
 def facts_table(facts: Mapping[str, object]) -> Table:
     """Return names and values side by side, without headings."""
-    left = Column("", align="left", wrap=True)
-    return Table(
-        "", (dataclasses.replace(left, wrap=False), left), [(name, str(value)) for name, value in facts.items()]
-    )
+    columns = (Column("", align="left"), Column("", align="left", wrap=True))
+    return Table("", columns, [(name, str(value)) for name, value in facts.items()])

@@ -116,7 +116,7 @@ def _draw_prior(axes: "Axes", histories: Sequence[History]) -> None:
     for index, value in enumerate(sorted(values)):
         label = f"constant prior: {value:.1f}" if len(values) == 1 else "constant priors"
         # Not axhline, which the legend does not keep clear of.
-        look = {"color": charts.MUTED, "linestyle": "--", "linewidth": 1.4}
+        look: dict[str, Any] = {"color": charts.MUTED, "linestyle": "--", "linewidth": 1.4}
         axes.plot(ends, [value] * 2, label=None if index else label, **look)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from contextcaps.documents import charts, percent, shortened
 from contextcaps.evaluation.report.evaluation import ClassFigures, Evaluation
@@ -22,7 +22,7 @@ PICTURES = {
 """File names and what they show."""
 
 _PREDICTORS = (("model", "model", charts.MODEL, "o"), ("prior", "constant prior", charts.PRIOR, "s"))
-_DASHED = {"linewidth": 1, "linestyle": (0, (4, 3))}
+_DASHED: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (4, 3))}
 _ALL_SHOWN, _EACH_END = 60, 25
 
 
@@ -33,20 +33,14 @@ def draw_pictures(evaluation: Evaluation, folder: Path, title: str, facts: Mappi
     resampled = f"{evaluation.resamples} resamples of {evaluation.images:,} images, seed {evaluation.seed}"
     caption = charts.caption_lines(facts, f"95 % intervals: {resampled}")
     parts = _class_parts(evaluation)
-    sizes = {
-        "classes.png": (7.5 if len(parts) == 1 else 13, 2.3 + 0.2 * max(1, *map(len, parts))),
-        "reliability.png": (6.5, 7),
-        "precision-recall.png": (6.5, 5.6),
-    }
-    drawers = {
-        "classes.png": _draw_classes,
-        "reliability.png": _draw_reliability,
-        "precision-recall.png": _draw_precision_recall,
-    }
-    for name, heading in PICTURES.items():
-        width, height = sizes[name]
+    drawn = (
+        (_draw_classes, 7.5 if len(parts) == 1 else 13, 2.3 + 0.2 * max(1, *map(len, parts))),
+        (_draw_reliability, 6.5, 7),
+        (_draw_precision_recall, 6.5, 5.6),
+    )
+    for (name, heading), (draw, width, height) in zip(PICTURES.items(), drawn, strict=True):
         with charts.picture(folder / name, width, height, metadata) as figure:
-            drawers[name](figure, evaluation)
+            draw(figure, evaluation)
             charts.frame(figure, f"{heading}\n{shortened(title, int(10.5 * width))}", caption)
     return [folder / name for name in PICTURES]
 

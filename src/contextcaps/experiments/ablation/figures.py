@@ -72,9 +72,8 @@ def _scatter(axes: "Axes", gains: tuple[ClassGain, ...], places: list[float], ba
             axes.plot([place] * 2, [100 * each.gain.low, 100 * each.gain.high], color=colour, alpha=0.25, linewidth=1.2)
         axes.plot([place], [value], "o", color=colour, markersize=4.5)
     for index in [*range(min(_NAMED, len(gains))), *range(max(_NAMED, len(gains) - _NAMED), len(gains))]:
-        place = (places[index], values[index])
-        look = {"textcoords": "offset points", "fontsize": 8, "color": charts.INK}
-        axes.annotate(gains[index].name, place, xytext=(5, 4), **look)
+        point = (places[index], values[index])
+        axes.annotate(gains[index].name, point, (5, 4), textcoords="offset points", fontsize=8, color=charts.INK)
     axes.axhline(0, color=charts.MUTED, linewidth=1)
     # The window shows all means; intervals of few seeds may reach far beyond it.
     room = 0.35 * (max(values) - min(values)) + 1

@@ -157,10 +157,6 @@ class Report:
     classes: int
     resamples: int
 
-    @property
-    def baseline(self) -> ModelReport | None:
-        return next((model for model in self.models if model.label == self.plan.baseline), None)
-
     def pairs(self) -> list[Pair]:
         """Return each ordered pair of models that have a seed in common."""
         found = []

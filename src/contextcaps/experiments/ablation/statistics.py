@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from contextcaps.evaluation.report.evaluation import Estimate
 
 __all__ = ["epoch_within", "mean_interval", "paired_interval", "rank_correlation", "student_quantile"]
@@ -73,17 +75,12 @@ def epoch_within(values: Sequence[float], share: float = 0.01) -> int | None:
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """Return Spearman's rank correlation, equal values sharing their rank; NaN where one of them never changes."""
-    ranks = [_ranks(values) for values in (first, second)]
-    means = [math.fsum(each) / len(each) if each else math.nan for each in ranks]
-    centred = [[rank - mean for rank in each] for each, mean in zip(ranks, means, strict=True)]
-    squares = [math.fsum(value**2 for value in each) for each in centred]
-    if not squares[0] or not squares[1]:
+    if len(set(first)) < 2 or len(set(second)) < 2:
         return math.nan
-    return math.fsum(a * b for a, b in zip(*centred, strict=True)) / math.sqrt(squares[0] * squares[1])
+    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(values)
-    first = {value: place for place, value in reversed(list(enumerate(order)))}
-    last = {value: place for place, value in enumerate(order)}
-    return [(first[value] + last[value]) / 2 for value in values]
+def _ranks(values: Sequence[float]) -> np.ndarray:
+    """Return the rank of each value, [n]; the mean of their ranks for equal ones."""
+    _, places, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts + 1) / 2)[places]

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -33,7 +33,7 @@ __all__ = ["class_table_name", "report_tables", "show_ablation"]
 
 _METRICS = ("micro_AP", "sample_AP", "CF1@0.5", "OF1@0.5", "CF1@tuned", "OF1@tuned", "ECE")
 _SHOWN_CLASSES = 5
-_TONES = {"better": "good", "worse": "bad"}
+_TONES: dict[str, Literal["good", "bad"]] = {"better": "good", "worse": "bad"}
 _ON_TERMINAL = ("table", "convergence", "cost")
 
 
@@ -93,8 +93,8 @@ def _main(report: Report) -> Table:
     rows: list[Any] = [Row(("constant prior", None, None, percent(prior), *[None] * 5))]
     for model in report.models:
         trained = f"{model.runs[0].loss}, {model.runs[0].config.lr:g}"
-        verdict = Cell(model.verdict, _TONES[model.verdict]) if model.verdict in _TONES else model.verdict
         differences = (model.difference, model.difference, model.image_difference)
+        verdict = Cell(model.verdict, _TONES.get(model.verdict))
         rows.append((model.label, trained, len(model.runs), model.mAP, model.mAP, *differences, verdict))
     counts = {len(model.runs) for model in report.models}
     single = "With a single seed, intervals are those over test images; "
