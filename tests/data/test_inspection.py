@@ -253,11 +253,11 @@ def test_page_is_written_whole_or_not_at_all(
     path = written_page(kitchen, tmp_path)
     before = path.read_bytes()
 
-    def full_disk(descriptor: int) -> None:
+    def full_disk(self: Path, content: bytes) -> int:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full_disk)
+        patch.setattr(Path, "write_bytes", full_disk)
         with pytest.raises(DataError, match=r"page\.html: cannot be written: No space left on device"):
             write_page(kitchen, inspect_source(kitchen, limit=0), path)
     assert path.read_bytes() == before

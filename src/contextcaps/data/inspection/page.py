@@ -1,13 +1,13 @@
 """What was found in a source, as one HTML file with everything in it."""
 
 import io
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from contextcaps.atomic import write_atomically
 from contextcaps.data.images import decode
 from contextcaps.data.inspection.charts import (
     HEAT_MAP_CLASSES,
@@ -46,18 +46,11 @@ def write_page(source: Source, inspection: Inspection, path: Path | str, thumbna
     path = Path(path)
     if not path.parent.is_dir():
         raise DataError(f"{path}: its folder is not there; make {path.parent} first")
-    content = _page(source, inspection, thumbnails).encode("utf-8")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    content = _page(source, inspection, thumbnails)
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_atomically(path, content)
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _page(source: Source, inspection: Inspection, thumbnails: int) -> str:
