@@ -14,6 +14,7 @@ from rich.console import Console
 from sklearn.metrics import average_precision_score
 
 from contextcaps.evaluation.metrics.bootstrap import draw_weights
+from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation import make_report, show_ablation, write_ablation
 from contextcaps.experiments.ablation.choosing import points, try_folder
 from contextcaps.experiments.ablation.findings import findings
