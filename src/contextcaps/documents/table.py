@@ -141,7 +141,9 @@ class Table:
                 continue
             cells = [Text(cell.text, style=_STYLES[cell.tone]) for cell in self.cells(row)]
             table.add_row(*cells, style="dim" if isinstance(row, Row) and row.quiet else "")
-        parts: list[Text | RichTable] = [Text(printable(self.title), style="italic", overflow="fold")]
+        parts: list[Text | RichTable] = []
+        if self.title:
+            parts.append(Text(printable(self.title), style="italic", overflow="fold"))
         parts.append(table if self.rows else Text(printable(self.empty)))
         parts += [Text(printable(note), style="dim italic") for note in self.notes if notes]
         return Group(*parts)
@@ -226,7 +228,7 @@ def _folded(heading: str, width: int | None) -> str:
     return heading if width is None else textwrap.fill(heading, width, break_long_words=False, break_on_hyphens=False)
 
 
-def facts_table(facts: Mapping[str, object]) -> Table:
+def facts_table(facts: Mapping[str, object], title: str = "") -> Table:
     """Return names and values side by side, without headings."""
     columns = (Column("", align="left"), Column("", align="left", wrap=True))
-    return Table("", columns, [(name, str(value)) for name, value in facts.items()])
+    return Table(title, columns, [(name, str(value)) for name, value in facts.items()])
