@@ -16,6 +16,7 @@ from contextcaps.data.cache import entry_lock
 from contextcaps.data.problems import DataError
 from contextcaps.data.source import have_same_data
 from contextcaps.data.splits import open_part
+from contextcaps.documents import counted
 from contextcaps.experiments.ablation.choosing import adopt, choose, points, try_config, try_folder
 from contextcaps.experiments.ablation.config import AblateConfig, ablate_command
 from contextcaps.experiments.ablation.figures import write_figures
@@ -46,7 +47,7 @@ class Ablation:
         """Raise an OSError if any run failed."""
         if self.failures:
             count = len(self.failures)
-            raise OSError(f"{count} run{'s' if count != 1 else ''} failed; the same command tries again")
+            raise OSError(f"{counted(count, 'run')} failed; the same command tries again")
 
 
 def ablate(config: AblateConfig | None = None, *, progress: bool = True, **settings: Any) -> Ablation:
