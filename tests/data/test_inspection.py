@@ -37,7 +37,7 @@ def kitchen() -> MemorySource:
 def printed(inspection: Inspection, width: int = 80) -> str:
     console = Console(width=width, file=io.StringIO(), force_terminal=False)
     for table in inspection_tables(inspection):
-        console.print(table)
+        table.print(console)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -141,10 +141,10 @@ def test_tables_fit_a_terminal(name: str) -> None:
 def test_tables_name_commonest_and_rarest(kitchen: MemorySource) -> None:
     few = printed(inspect_source(kitchen, least_support=2))
     assert "All 4 classes" in few
-    assert re.search(r"fork +│ +knife +│ +4 │ +2\.1 │ +1\.92", few)
+    assert re.search(r"fork +knife +4 +2\.1 +1\.92", few)
     assert "30×20 (11), 20×20 (1) pixels (width×height)" in few
     many = printed(inspect_source(blank_source([range(number) for number in range(1, 31)], 30)))
-    assert re.search(r"class 0 +│ +30 100\.0 % │ class 29 +│ +1 +3\.3 %", many)
+    assert re.search(r"class 0 +30 +100\.0 +class 29 +1 +3\.3", many)
 
 
 def test_many_problems_and_sizes() -> None:
@@ -152,7 +152,7 @@ def test_many_problems_and_sizes() -> None:
     source.images = [np.zeros((10 + index, 20 + 2 * index, 3), np.uint8) for index in range(6)]
     for index in range(13):
         source.problems.add(f"file {index}", "empty")
-    text = " ".join(printed(inspect_source(source)).replace("│", " ").split())
+    text = " ".join(printed(inspect_source(source)).split())
     assert "and 3 more" in text
     assert "6 sizes: width 20 to 30, median 25; height 10 to 15, median 12.5 pixels" in text
 
@@ -253,11 +253,11 @@ def test_page_is_written_whole_or_not_at_all(
     path = written_page(kitchen, tmp_path)
     before = path.read_bytes()
 
-    def full_disk(descriptor: int) -> None:
+    def full_disk(self: Path, content: bytes) -> int:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full_disk)
+        patch.setattr(Path, "write_bytes", full_disk)
         with pytest.raises(DataError, match=r"page\.html: cannot be written: No space left on device"):
             write_page(kitchen, inspect_source(kitchen, limit=0), path)
     assert path.read_bytes() == before
@@ -312,4 +312,4 @@ def test_samples_that_the_system_cannot_read_are_found(kitchen: MemorySource, mo
 def test_it_says_how_far_it_looked_where_nothing_was_found(kitchen: MemorySource) -> None:
     assert "none found (headers only)" in printed(inspect_source(kitchen))
     assert "none found (no image opened)" in printed(inspect_source(kitchen, limit=0))
-    assert re.search(r"none found +│", printed(inspect_source(kitchen, check_images=True)))
+    assert re.search(r"none found *\n", printed(inspect_source(kitchen, check_images=True)))

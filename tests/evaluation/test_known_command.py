@@ -8,6 +8,7 @@ from PIL import Image
 from small_run import small_config
 
 from contextcaps.cli import main
+from contextcaps.documents import signed
 from contextcaps.evaluation.evaluate import evaluate
 from contextcaps.models import create_model
 from contextcaps.training.trainer import train
@@ -29,14 +30,15 @@ def test_evaluate_known_writes_table_and_files(run, tmp_path, capsys) -> None:
     main([*words, "--out", str(tmp_path)])
     printed = capsys.readouterr().out
     assert "Known labels" in printed
-    assert "lead over co-occ." in printed
+    assert "co-occurrence" in printed
     assert max(map(len, printed.splitlines()[:-1])) <= 80
     document = json.loads((tmp_path / "known.json").read_text())
     assert [each["share"] for each in document["shares"]] == [0.25, 0.5]
     assert [each["given"] for each in document["shares"]] == [12, 24]  # of 47
     for each in document["shares"]:
         assert each["gain"]["value"] == pytest.approx(each["told"]["value"] - each["nothing"]["value"])
-        assert f"{100 * each['lead']['value']:+.1f}" in printed
+        assert f"{signed(each['gain']['value'])} [" in printed
+        assert f"{signed(each['lead']['value'])} [" in printed
         assert 0 < each["cooccurrence"]["low"] <= each["cooccurrence"]["high"] < 1
     page = (tmp_path / "known.md").read_text()
     assert "told nothing" in page

@@ -11,9 +11,10 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from contextcaps.documents import interval, percent
 from contextcaps.evaluation.metrics import average_precision, count_decisions, prior_scores, tune_thresholds
 from contextcaps.evaluation.predictions import Predictions
-from contextcaps.evaluation.report import Evaluation, evaluate_predictions, evaluation_table, write_report
+from contextcaps.evaluation.report import Evaluation, evaluate_predictions, evaluation_tables, write_report
 
 FACTS = {"data": "scenes", "split": "test", "seed": 4711, "date": "2026-11-16", "hardware": "2 | cores"}
 FILES = ["classes.png", "evaluation.json", "evaluation.md", "precision-recall.png", "reliability.png"]
@@ -100,7 +101,7 @@ def test_the_files_say_the_same(evaluation, tmp_path) -> None:
     value = document["metrics"]["mAP"]["model"]["value"]
     assert value == evaluation.metrics["mAP"].model.value
     page = (tmp_path / "new/report/evaluation.md").read_text(encoding="utf-8")
-    assert f"{100 * value:.1f} [" in page
+    assert f"| mAP (macro) | {100 * value:.1f} | [" in " ".join(page.split())
     for text in ("# A title", "4711", "2 \\| cores", "30 resamples, seed", "1 of\n6 classes", "constant prior"):
         assert " ".join(text.split()) in " ".join(page.split())
     assert "says every class that it has seen" in " ".join(page.split())
@@ -130,11 +131,13 @@ def test_plots_and_tables_of_any_number_of_classes(classes, tmp_path) -> None:
     with Image.open(tmp_path / "classes.png") as picture:
         assert max(picture.size) < 2000
     console = Console(width=80, file=io.StringIO())
-    for table in evaluation_table(evaluation):
-        console.print(table)
+    for table in evaluation_tables(evaluation):
+        table.print(console)
     lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
-    assert not any("…" in line.split("│")[2:] for line in lines)  # only a class's name may be cut off
+    assert not any("…" in line[18:] for line in lines)  # only a class's name may be cut off
+    value = evaluation.metrics["mAP"].model
+    assert any(f"mAP (macro) {percent(value.value)} {interval(value)}" in " ".join(line.split()) for line in lines)
     if classes == 2:
         assert any("class 0 | [b]" in line for line in lines)
 

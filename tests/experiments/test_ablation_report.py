@@ -6,6 +6,7 @@ import json
 import re
 from html.parser import HTMLParser
 
+import ablated_runs
 import numpy as np
 import pytest
 from ablated_runs import CLASSES, IMAGES, RESAMPLES, made_up, scores_of, write_run
@@ -16,11 +17,10 @@ from contextcaps.evaluation.metrics.bootstrap import draw_weights
 from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation import make_report, show_ablation, write_ablation
 from contextcaps.experiments.ablation.choosing import points, try_folder
+from contextcaps.experiments.ablation.findings import findings
 from contextcaps.experiments.ablation.grid import Entry
-from contextcaps.experiments.ablation.pairs import pairs_of
 from contextcaps.experiments.ablation.paper import paper_row
-from contextcaps.experiments.ablation.tables import grids
-from contextcaps.experiments.ablation.wording import findings, interval_text
+from contextcaps.experiments.ablation.tables import report_tables
 from contextcaps.training.runs import RunError
 
 SKILLS = {"capsnet": 0.2, "contextcaps": 0.6}
@@ -113,13 +113,13 @@ def test_which_models_are_the_papers() -> None:
 
 
 def test_the_paper_stands_beside_and_is_marked(folder) -> None:
-    tables = {grid.name: grid for grid in grids(make_report(folder, RESAMPLES))}
+    tables = {table.name: table for table in report_tables(make_report(folder, RESAMPLES))}
     paper = tables["paper"]
-    assert [row[2] for row in paper.rows] == ["42.38", "56.71"]
-    assert paper.rows[1][3] == "+14.33"
-    assert "another data set" in paper.note
-    assert "does not define" in paper.note
-    assert [row[-1] for row in tables["convergence"].rows] == ["around 15", "–"]
+    assert [row[2] for row in paper.texts()] == ["42.38", "56.71"]
+    assert paper.texts()[1][3] == "+14.33"
+    assert "another data set" in paper.notes[0]
+    assert "does not define" in paper.notes[0]
+    assert [row[-1] for row in tables["convergence"].texts()] == ["around 15", "–"]
 
 
 class Page(HTMLParser):
@@ -162,6 +162,22 @@ def test_the_documents(folder) -> None:
         assert (folder / name).is_file()
     assert document["models"][1]["difference"]["value"] == ablation.report.models[1].difference.value
     assert document["models"][1]["mAP_by_seed"].keys() == {"0", "1", "2"}
+
+
+def test_names_with_markup_are_shown_and_not_obeyed(tmp_path, monkeypatch) -> None:
+    nasty = "</th><script>alert(1)</script>|[a](b)"
+    monkeypatch.setattr(ablated_runs, "CLASSES", (nasty, *CLASSES[1:]))
+    plan = made_up(tmp_path / "out", SKILLS, seeds=1)
+    dataclasses.replace(plan, base=dataclasses.replace(plan.base, data=f"folder:{nasty}")).write(
+        tmp_path / "out", command=nasty
+    )
+    ablation = write_ablation(tmp_path / "out", RESAMPLES)
+    page = ablation.files["page"].read_text(encoding="utf-8")
+    assert "script" not in Page(page).tags
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 4  # title twice, class, command
+    markdown = ablation.files["markdown"].read_text(encoding="utf-8")
+    assert "\\</th>\\<script>alert(1)\\</script>\\|[a\\](b)" in markdown
+    assert not re.search(r"(?<!\\)<script", markdown)
 
 
 def test_the_terminal_shows_the_table(folder) -> None:
@@ -208,7 +224,7 @@ def test_every_pair(tmp_path) -> None:
     out = tmp_path / "out"
     made_up(out, {"capsnet": 0.2, "contextcaps": 0.6, "gap": 0.61})
     report = make_report(out, RESAMPLES)
-    found = {(pair.label, pair.other): pair for pair in pairs_of(report)}
+    found = {(pair.label, pair.other): pair for pair in report.pairs()}
     assert len(found) == 6
     means = {
         name: [precision(seed, skill).mean() for seed in range(3)]
@@ -220,14 +236,14 @@ def test_every_pair(tmp_path) -> None:
     )
     assert as_tuple(pair.difference)[0] == pytest.approx(-found["contextcaps", "gap"].difference.value)
     assert found["contextcaps", "capsnet"].is_shown
-    table = next(grid for grid in grids(report) if grid.name == "pairs")
-    assert table.headings == ("model", "capsnet", "contextcaps", "gap")
-    assert table.rows[0][1] == ""
-    assert table.rows[1][1].endswith(" *")
+    table = next(each for each in report_tables(report) if each.name == "pairs")
+    assert [column.heading for column in table.columns] == ["model", "capsnet", "contextcaps", "gap"]
+    assert table.texts()[0][1] == ""
+    assert table.texts()[1][1].endswith(" *")
     document = json.loads(write_ablation(out, RESAMPLES).files["figures"].read_text(encoding="utf-8"))
     assert len(document["pairs"]) == 6
     (out / "runs/gap").rename(tmp_path / "gone")
-    assert "pairs" not in [grid.name for grid in grids(make_report(out, RESAMPLES))]  # the main table has it
+    assert "pairs" not in [each.name for each in report_tables(make_report(out, RESAMPLES))]  # the main table has it
 
 
 def test_many_models_are_told_by_what_they_show(tmp_path) -> None:
@@ -266,9 +282,9 @@ def test_the_page_says_what_each_model_was_trained_with(tmp_path) -> None:
         path = out / "runs" / "capsnet" / f"seed-{seed}" / "config.yaml"
         path.write_text(plan.config(entry, seed, path.parent, **points(plan, entry)[0]).to_yaml())
     report = make_report(out, RESAMPLES)
-    tables = {grid.name: grid for grid in grids(report)}
-    assert tables["table"].rows[1][1] == "margin, 0.001"
-    assert [(row[1], row[-1]) for row in tables["tries"].rows if row[0] == "capsnet"] == [("1", "chosen"), ("2", "")]
+    tables = {table.name: table for table in report_tables(report)}
+    assert tables["table"].texts()[1][1] == "margin, 0.001"
+    assert [(row[1], row[-1]) for row in tables["tries"].texts() if row[0] == "capsnet"] == [("1", "chosen"), ("2", "")]
     path.write_text(plan.config(entry, 2, path.parent, **points(plan, entry)[1]).to_yaml())
     with pytest.raises(RunError, match=r"was trained with lr 0\.003, but"):
         make_report(out, RESAMPLES)
@@ -292,18 +308,12 @@ def test_damaged_files_are_named(tmp_path, damaged, content) -> None:
         make_report(tmp_path / "out", RESAMPLES)
 
 
-def test_an_end_near_zero_tells_its_side() -> None:
-    assert interval_text(Estimate(0.01, 0.004, 0.016), signed=True) == "[+0.4, +1.6]"
-    assert interval_text(Estimate(0.01, -0.0001, 0.0201), signed=True) == "[−0.01, +2.01]"
-    assert interval_text(Estimate(0.01, 0.0004, 0.0196), signed=True) == "[+0.04, +1.96]"
-    assert interval_text(Estimate(0.5, 0.4, 0.6)) == "[40.0, 60.0]"
-
-
 def test_two_seeds_have_no_interval_for_each_class(tmp_path) -> None:
     made_up(tmp_path / "two", SKILLS, seeds=2)
-    table = next(grid for grid in grids(make_report(tmp_path / "two", RESAMPLES)) if grid.name.startswith("classes"))
-    assert {row[2] for row in table.rows} == {"–"}
-    assert "wholly above" not in table.note
+    tables = report_tables(make_report(tmp_path / "two", RESAMPLES))
+    table = next(each for each in tables if each.name.startswith("classes"))
+    assert {row[2] for row in table.texts()} == {"–"}
+    assert "wholly above" not in table.notes[0]
 
 
 def test_one_seed_goes_by_images(tmp_path) -> None:
@@ -319,9 +329,9 @@ def test_one_seed_goes_by_images(tmp_path) -> None:
 def test_the_table_says_what_each_interval_is_over(tmp_path) -> None:
     made_up(tmp_path / "one", SKILLS, seeds=1)
     made_up(tmp_path / "some", SKILLS, seeds=2)
-    notes = [grids(make_report(tmp_path / name, RESAMPLES))[0].note for name in ("one", "some")]
+    notes = [report_tables(make_report(tmp_path / name, RESAMPLES))[0].notes[0] for name in ("one", "some")]
     (tmp_path / "some/runs/contextcaps/seed-1/test_predictions.npz").unlink()
-    mixed = grids(make_report(tmp_path / "some", RESAMPLES))[0].note
+    mixed = report_tables(make_report(tmp_path / "some", RESAMPLES))[0].notes[0]
     assert ["over seeds (Student" in note for note in (*notes, mixed)] == [False, True, True]
     assert ["ith a single seed" in note for note in (*notes, mixed)] == [True, False, True]
 
@@ -393,3 +403,14 @@ def test_other_images_are_refused(tmp_path) -> None:
     facts.write_text(facts.read_text().replace('"a"', '"c"'))
     with pytest.raises(RunError, match="trained on other images"):
         make_report(out)
+
+
+def test_an_undefined_difference_is_called_so(tmp_path) -> None:
+    """Neither a difference nor none."""
+    made_up(tmp_path / "out", SKILLS, seeds=1)
+    report = make_report(tmp_path / "out", RESAMPLES)
+    nothing = Estimate(float("nan"), float("nan"), float("nan"))
+    undefined = dataclasses.replace(report.models[1], difference=nothing, image_difference=nothing)
+    assert undefined.verdict == "undefined"
+    told = findings(dataclasses.replace(report, models=(report.models[0], undefined)))[0]
+    assert told.startswith("The difference is undefined.")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,18 +12,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import tyro
+from run_here import run_here
 from small_run import FLAGS, finals
 
 import contextcaps
 from contextcaps.cli import main
 from contextcaps.data import DataError
-from contextcaps.experiments.ablation import ablate, running
-from contextcaps.experiments.ablation.modest import modest_defaults, modest_scenes
-from contextcaps.experiments.ablation.results import run_folder
+from contextcaps.data.augmentation import AugmentationConfig
+from contextcaps.experiments.ablation import AblateConfig, ablate, ablate_command, running, watching
+from contextcaps.experiments.ablation.results import read_epochs, run_folder
 from contextcaps.experiments.ablation.running import Job, Runner
 from contextcaps.experiments.ablation.watching import Watch
-from contextcaps.experiments.ablation.worker import is_finished, is_trained, work
-from contextcaps.experiments.comparison import read_history
+from contextcaps.experiments.ablation.worker import is_finished, is_trained
+from contextcaps.experiments.small_scenes import SMALL_TRAINING, ablation_defaults, small_scenes
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.runs import RunError
 
@@ -38,17 +41,6 @@ def small(cache: str, **changes) -> TrainConfig:
     return dataclasses.replace(BASE, cache=cache, **changes)
 
 
-def run_here(runner: Runner, jobs: Iterable[Job]) -> None:
-    """All jobs in this process: one that has torch already."""
-    jobs = list(jobs)
-    for job in jobs:
-        runner.watch.add(job.name, job.folder, job.config.epochs, job.is_done)
-    for job in jobs:
-        if not job.is_done:
-            work(job.folder, json.loads(json.dumps(job.order())))
-            runner.watch.end(job.name, 1.0)
-
-
 @pytest.fixture
 def here(monkeypatch) -> None:
     monkeypatch.setattr(Runner, "run", run_here)
@@ -60,7 +52,9 @@ def whole(tmp_path_factory, cache) -> Path:
     out = tmp_path_factory.mktemp("whole") / "out"
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Runner, "run", run_here)
-        contextcaps.ablate("capsnet,contextcaps", small(cache), seeds=2, out=out, resamples=20, progress=False)
+        contextcaps.ablate(
+            models="capsnet,contextcaps", train=small(cache), seeds=2, out=out, resamples=20, progress=False
+        )
     return out
 
 
@@ -86,7 +80,7 @@ def test_what_is_finished_is_not_run_again_and_grids_can_grow(whole, cache, caps
     before = {path: path.stat().st_mtime_ns for path in whole.glob("runs/*/*/metrics.csv")}
     assert len(before) == 4
     models = ["capsnet", "contextcaps", "bare=capsnet:routing_iterations=1"]
-    ablation = ablate(models, small(cache), seeds=2, out=whole, resamples=20)
+    ablation = ablate(models=models, train=small(cache), seeds=2, out=whole, resamples=20)
     assert [model.label for model in ablation.report.models] == ["capsnet", "contextcaps", "bare"]
     assert {path: path.stat().st_mtime_ns for path in before} == before
     said = capsys.readouterr().err
@@ -96,27 +90,27 @@ def test_what_is_finished_is_not_run_again_and_grids_can_grow(whole, cache, caps
 
 def test_another_plan_is_refused(whole, cache, tmp_path) -> None:
     with pytest.raises(RunError, match=r"holds an ablation with other settings \(lr: 0.001, now 0.01\)"):
-        ablate("capsnet", small(cache, lr=0.01), seeds=2, out=whole)
+        ablate(models="capsnet", train=small(cache, lr=0.01), seeds=2, out=whole)
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="expected an empty or a new folder"):
-        ablate("capsnet", small(cache), out=tmp_path)
+        ablate(models="capsnet", train=small(cache), out=tmp_path)
     with pytest.raises(RunError, match="got a file"):
-        ablate("capsnet", small(cache), out=tmp_path / "file")
+        ablate(models="capsnet", train=small(cache), out=tmp_path / "file")
 
 
 def test_a_plan_that_never_began_binds_nobody(cache, tmp_path, monkeypatch) -> None:
     with pytest.raises(DataError, match="nowhere"):
-        ablate("capsnet", small(cache, data="coco:nowhere"), out=tmp_path)
+        ablate(models="capsnet", train=small(cache, data="coco:nowhere"), out=tmp_path)
     monkeypatch.setattr(Runner, "run", lambda runner, jobs: None)
     with pytest.raises(RunError, match="no run is finished"):  # and is not refused
-        ablate("capsnet", small(cache), out=tmp_path, progress=False)
+        ablate(models="capsnet", train=small(cache), out=tmp_path, progress=False)
 
 
 def test_what_was_trained_or_validated_on_is_no_test(cache, tmp_path) -> None:
     data, validated = "scenes?split=train&count=48&size=32", "scenes?split=val&count=48&size=32"
     for tested in (validated, "scenes?size=32&count=48&split=train"):
         with pytest.raises(DataError, match="expected other images to test on"):
-            ablate("capsnet", small(cache, data=data, val_data=validated), test_data=tested, out=tmp_path)
+            ablate(models="capsnet", train=small(cache, data=data, val_data=validated), test_data=tested, out=tmp_path)
 
 
 def test_killed_in_the_middle_it_goes_on_to_the_same_result(whole, cache, tmp_path, monkeypatch) -> None:
@@ -126,14 +120,14 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_result(whole, cache, tmp_pa
     settings = {name: value for name, value in small(cache).to_dict().items() if name not in ("augment", "out")}
     code = (
         "import json, sys; from contextcaps.experiments.ablation import ablate\n"
-        "ablate('capsnet', seeds=1, out=sys.argv[1], resamples=20, progress=False, **json.loads(sys.argv[2]))"
+        "ablate(models='capsnet', seeds=1, out=sys.argv[1], resamples=20, progress=False, **json.loads(sys.argv[2]))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(out), json.dumps(settings)])
     run = run_folder(out, "capsnet", 0)
     _wait_for(lambda: (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir()), process)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    ablation = ablate("capsnet", small(cache), seeds=1, out=out, resamples=20, progress=False)
+    ablation = ablate(models="capsnet", train=small(cache), seeds=1, out=out, resamples=20, progress=False)
     assert ablation.report.missing == ()
     assert finals(run) == finals(run_folder(whole, "capsnet", 0))
 
@@ -187,10 +181,10 @@ def test_a_model_whose_try_was_lost_waits_for_it(cache, tmp_path, monkeypatch) -
     common = {"seeds": 1, "tries": 2, "try_losses": (), "out": tmp_path, "resamples": 20, "progress": False}
     monkeypatch.setattr(Runner, "run", lose_the_second)
     with pytest.raises(RunError, match="try 2 has not come to an end"):
-        ablate("capsnet", small(cache), **common)
+        ablate(models="capsnet", train=small(cache), **common)
     assert not (tmp_path / "runs").exists()
     monkeypatch.setattr(Runner, "run", run_here)
-    ablation = ablate("capsnet", small(cache), **common)
+    ablation = ablate(models="capsnet", train=small(cache), **common)
     assert len(ablation.report.models[0].choice.tries) == 2
 
 
@@ -224,13 +218,20 @@ def test_ctrl_c_saves_and_says_how_to_go_on(cache, tmp_path, monkeypatch) -> Non
 
     monkeypatch.setattr(Watch, "look", look)
     with pytest.raises(KeyboardInterrupt, match=r"the same command goes on.*--report-only"):
-        ablate("capsnet", small(cache, epochs=200), seeds=1, out=out, progress=False)
+        ablate(models="capsnet", train=small(cache, epochs=200), seeds=1, out=out, progress=False)
     assert json.loads((run / "run.json").read_text())["state"] == "stopped"
 
 
 def test_tries_are_made_alike_and_written_down(cache, tmp_path, here) -> None:
     ablation = ablate(
-        "capsnet,contextcaps", small(cache), seeds=1, tries=2, try_epochs=1, out=tmp_path, resamples=20, progress=False
+        models="capsnet,contextcaps",
+        train=small(cache),
+        seeds=1,
+        tries=2,
+        try_epochs=1,
+        out=tmp_path,
+        resamples=20,
+        progress=False,
     )
     document = json.loads(ablation.files["figures"].read_text(encoding="utf-8"))
     for model in document["models"]:
@@ -244,15 +245,24 @@ def test_tries_are_made_alike_and_written_down(cache, tmp_path, here) -> None:
 
 def test_the_best_try_is_the_first_seeds_run(cache, tmp_path, here) -> None:
     config = small(cache)
-    ablate("capsnet", config, seeds=1, tries=2, out=tmp_path, resamples=20, progress=False)
+    ablate(models="capsnet", train=config, seeds=1, tries=2, out=tmp_path, resamples=20, progress=False)
     run = run_folder(tmp_path, "capsnet", config.seed)
-    best = max((tmp_path / "tries" / "capsnet").glob("try-?"), key=lambda each: read_history(each)[-1]["val_mAP"])
+    best = max((tmp_path / "tries" / "capsnet").glob("try-?"), key=lambda each: read_epochs(each)[-1]["val_mAP"])
     assert (run / "metrics.csv").read_bytes() == (best / "metrics.csv").read_bytes()
     assert TrainConfig.from_yaml(run / "config.yaml").out == str(run)
     assert is_finished(run)
     assert json.loads((run / "run.json").read_text())["adopted"] == f"tries/capsnet/{best.name}"
     fewer = small(cache, epochs=2)  # tries of one epoch are no runs of two
-    ablate("capsnet", fewer, seeds=1, tries=2, try_epochs=1, out=tmp_path / "fewer", resamples=20, progress=False)
+    ablate(
+        models="capsnet",
+        train=fewer,
+        seeds=1,
+        tries=2,
+        try_epochs=1,
+        out=tmp_path / "fewer",
+        resamples=20,
+        progress=False,
+    )
     assert len((run_folder(tmp_path / "fewer", "capsnet", 0) / "metrics.csv").read_text().splitlines()) == 3
 
 
@@ -283,8 +293,41 @@ def test_wrong_words_end_in_one_line(words, message, tmp_path, monkeypatch, caps
 
 
 def test_scenes_on_a_cpu_are_small() -> None:
-    small_form, is_small = modest_defaults("scenes", "cpu")
-    assert is_small
-    assert small_form.image_size == 32
-    assert small_form.data == modest_scenes(32) == "scenes?count=2000&size=32"
-    assert modest_defaults("coco:somewhere", "cpu") == (TrainConfig(out="runs/ablation"), False)
+    assert ablation_defaults("scenes", "cpu") == ablation_defaults(None, "cpu") == SMALL_TRAINING
+    assert SMALL_TRAINING.image_size == 32
+    assert small_scenes(32) == "scenes?count=2000&size=32"
+    assert ablation_defaults("coco:somewhere", "cpu") is None
+
+
+def test_the_command_is_spelled_so_that_it_can_be_given_again() -> None:
+    augment = AugmentationConfig(flip=0.0, crop_scale=(0.5, 1.0))
+    train = small(
+        "a cache", augmentation=False, augment=augment, options={"types": 8, "crf_rank": None}, out="some/where"
+    )
+    config = AblateConfig(
+        models=("capsnet,contextcaps:types=8", "capsnet-rw"), at_once=2, try_lr=(1.0, 0.1), train=train
+    )
+    assert tyro.cli(AblateConfig, args=shlex.split(ablate_command(config))[2:]) == config
+    assert ablate_command(AblateConfig()) == "contextcaps ablate"
+
+
+def test_settings_of_both_kinds_replace_a_configurations() -> None:
+    config = AblateConfig.from_settings(AblateConfig(seeds=2), seeds=3, epochs=7, out=Path("there"))
+    assert (config.seeds, config.train.epochs, config.folder) == (3, 7, Path("there"))
+    with pytest.raises(
+        ValueError, match="epoch: no such field of a training run's configuration; did you mean 'epochs'"
+    ):
+        AblateConfig.from_settings(epoch=7)
+
+
+def test_a_log_tells_how_far_runs_are(tmp_path, capsys, monkeypatch) -> None:
+    """Now and then, where there is no terminal to show it on."""
+    (tmp_path / "metrics.csv").write_text("epoch,val_mAP\n1,0.25\n2,0.125\n")
+    with Watch(True) as watch:
+        watch.add("capsnet, seed 0", tmp_path, 8, is_done=False)
+        watch.begin("capsnet, seed 0")
+        watch.look()
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(watching, "_LOG_SECONDS", 0)
+        watch.look()
+    assert capsys.readouterr().err == "capsnet, seed 0, epoch 2/8, mAP 25.00, 0 s\n"

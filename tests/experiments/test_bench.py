@@ -11,15 +11,14 @@ import torch
 from contextcaps.cli import main
 from contextcaps.experiments.bench import BenchSettings, run_bench
 from contextcaps.experiments.bench import bench as bench_module
-from contextcaps.experiments.bench.alone import alone
 from contextcaps.experiments.bench.ceilings import Ceilings
 from contextcaps.experiments.bench.floor import count_work, floor_seconds
-from contextcaps.experiments.bench.measuring import Cost, Memory, measure
+from contextcaps.experiments.bench.measuring import Cost, Memory, Result, in_own_process, measure
 from contextcaps.experiments.bench.networks import NetworkCase, measure_network
-from contextcaps.experiments.bench.rows import Row, Rows
+from contextcaps.experiments.bench.results import Row, Rows
 from contextcaps.experiments.bench.sizes import HEADS, SIZES, Size, make_head
 from contextcaps.experiments.bench.sweeps import Sweep, exponent, sweep_sizes
-from contextcaps.experiments.bench.ways import Case, Result, measure_case, reason_of
+from contextcaps.experiments.bench.ways import Case, measure_case
 
 TINY = Size("tiny", batch=2, capsules=8, attributes=3, classes=5, decision_attributes=4)  # N = 2, D = 2; 320 votes
 
@@ -89,7 +88,7 @@ def test_growth_along_a_sweep_leaves_out_what_did_not_run() -> None:
     for size in sizes:
         cost = Cost(size.classes**2 / 1e6, 0.0, 3, 1e6 * size.classes)
         case = Case("capsnet", size, "eager", "fp32", "step")
-        result = Result(cost) if size.classes < 600 else Result(None, reason="out of memory")
+        result = Result(cost) if size.classes < 600 else Result(None, reason="out of memory", out_of_memory=True)
         rows.append(Row(case, result, 1e-6))
     (line,) = Sweep.of("J", "step", sizes, sizes[2], rows).lines
     assert line.values == (38, 75, 150, 300, 600)
@@ -101,7 +100,7 @@ def test_ratios() -> None:
     def row(way: str, precision: str, seconds: float, peak: float) -> Row:
         return Row(Case("capsnet", TINY, way, precision, "step"), Result(Cost(seconds, seconds, 3, peak)), 0.5)
 
-    slow, half, fast = row("eager", "fp32", 12.0, 8e9), row("eager", "bf16", 6.0, 6e9), row("fused", "bf16", 1.0, 1e9)
+    slow, half, fast = row("eager", "fp32", 12.0, 8e9), row("eager", "bf16", 6.0, 6e9), row("triton", "bf16", 1.0, 1e9)
     failed = Row(Case("capsnet", TINY, "compiled", "bf16", "step"), Result(None, reason="no compiler"), 0.5)
     rows = Rows({each.case: each for each in (slow, half, fast, failed)})
     assert dataclasses.astuple(rows.ratio(fast, "eager")) == (6.0, 6.0)
@@ -133,7 +132,7 @@ def test_every_head_and_way_is_measured(head, way, mode) -> None:
 
 
 def test_what_fails_is_a_row() -> None:
-    case = Case("capsnet", TINY, "fused", "fp32", "step")
+    case = Case("capsnet", TINY, "triton", "fp32", "step")
     if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
         result = measure_case(case, "cpu", 0.0)
         assert result.cost is None
@@ -141,10 +140,13 @@ def test_what_fails_is_a_row() -> None:
         assert result.reason
     unknown = NetworkCase("capsnet", "timm", 32, 5, 2, "fp32", "step")
     assert measure_network(unknown, "cpu", 0.0).reason.startswith("backbone: expected")
-    assert reason_of(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 47 GiB")) == "out of memory"
-    assert reason_of(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")) == "out of memory"
-    assert reason_of(RuntimeError("first\nsecond\nthird")) == "RuntimeError: first second"
-    assert len(reason_of(RuntimeError("long " * 100))) <= 160
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 47 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
+    ):
+        assert Result.failed(error) == Result(None, reason="out of memory", out_of_memory=True)
+    assert Result.failed(RuntimeError("first\nsecond\nthird")).reason == "RuntimeError: first second"
+    assert len(Result.failed(RuntimeError("long " * 100)).reason) <= 160
 
 
 def _dies(how: int) -> Result:
@@ -153,14 +155,14 @@ def _dies(how: int) -> Result:
 
 
 def test_a_process_that_dies_is_a_row() -> None:
-    assert alone(_dies, 9).reason == "out of memory (the system ended the process)"
-    assert "ended with code" in alone(_dies, 6).reason
+    assert in_own_process(_dies, 9).reason == "out of memory (the system ended the process)"
+    assert "ended with code" in in_own_process(_dies, 6).reason
 
 
 @pytest.fixture
 def here(monkeypatch) -> None:
     """Measure in this process, quickly; the machine's ceilings are given."""
-    monkeypatch.setattr(bench_module, "alone", lambda work, *arguments: work(*arguments))
+    monkeypatch.setattr(bench_module, "in_own_process", lambda work, *arguments: work(*arguments))
     ceilings = Ceilings(1e10, {"fp32": 1e11, "bf16": 1e11}, 1e9)
     monkeypatch.setattr(bench_module, "measure_ceilings", lambda *_: ceilings)
 
@@ -171,7 +173,7 @@ def test_the_command_writes_tables_and_pictures(tmp_path, capsys, monkeypatch) -
 
     def sometimes(case: Case, *rest: object) -> Result:
         full = case.way == "eager" and case.size.classes == 10
-        return Result(None, reason="out of memory") if full else real(case, *rest)
+        return Result(None, reason="out of memory", out_of_memory=True) if full else real(case, *rest)
 
     monkeypatch.setattr(bench_module, "measure_case", sometimes)
     words = [

@@ -1,11 +1,9 @@
 """The demo in small: everything is written, what is finished is used again, what was killed goes on."""
 
-import csv
 import dataclasses
 import io
 import json
 import shlex
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,84 +11,82 @@ import pytest
 import tyro
 from PIL import Image
 from rich.console import Console
+from run_here import run_here
 
 import contextcaps
 from contextcaps.data import open_source
-from contextcaps.experiments import Demo, DemoSettings, demo, run_demo, show_demo
-from contextcaps.experiments.demo_settings import MODELS, train_words
-from contextcaps.training.config import TrainConfig
-from contextcaps.training.loop import StoppedRun, TrainingLoop
+from contextcaps.experiments.ablation import AblateConfig, Plan
+from contextcaps.experiments.ablation.results import run_folder
+from contextcaps.experiments.ablation.running import Runner
+from contextcaps.experiments.demo import Demo, run_demo, show_demo
+from contextcaps.experiments.demo_config import MODELS, DemoConfig
+from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.runs import Run, RunError
 
-SMALL = DemoSettings(
-    images=48, validation_images=24, test_images=30, epochs=2, batch_size=16, types=2, tagged_size=64, resamples=20
-)
+SMALL = DemoConfig(quiet=True, images=64, validation_images=24, test_images=30, epochs=2, tagged_size=64)
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch) -> None:
+    monkeypatch.setattr(Runner, "run", run_here)
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def small(tmp_path_factory) -> DemoConfig:
+    return dataclasses.replace(SMALL, cache=tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, cache) -> Demo:
+def whole(tmp_path_factory, small) -> Demo:
     """A demo that nobody stopped."""
-    return run_demo(tmp_path_factory.mktemp("whole") / "demo", SMALL, cache=cache, progress=False)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Runner, "run", run_here)
+        return run_demo(dataclasses.replace(small, out=tmp_path_factory.mktemp("whole") / "demo"))
 
 
 class Killed(BaseException):
     """Stands for a SIGKILL in this process: nothing catches it."""
 
 
-def figures(result: Demo) -> dict:
+def figures(demo: Demo) -> list[dict]:
     """What must be the same again: everything but time and place."""
-    document = json.loads((result.folder / "comparison.json").read_text(encoding="utf-8"))
-    for run in document["runs"]:
-        for name in ("folder", "seconds", "images_per_second"):
-            del run[name]
-    del document["commands"], document["facts"]
-    return document
+    document = json.loads(demo.ablation.files["figures"].read_text(encoding="utf-8"))
+    return [
+        {name: value for name, value in model.items() if name not in ("cost", "runs")} for model in document["models"]
+    ]
 
 
 def test_everything_is_written(whole) -> None:
-    assert sorted(path.name for path in whole.folder.iterdir()) == [
-        *("capsnet", "comparison.json", "comparison.md", "contextcaps", "convergence.png", "images", "tagged.png")
-    ]
-    assert all(path.exists() for path in whole.files.values())
+    assert {path.name for path in whole.folder.iterdir() if not path.name.startswith(".")} == {
+        *("grid.json", "runs", "ablation.html", "ablation.md", "ablation.json"),
+        *("convergence.png", "classes-contextcaps.png", "tagged.png", "images"),
+    }
     for name in ("convergence.png", "tagged.png"):
         with Image.open(whole.folder / name) as picture:
             assert min(picture.size) >= 300
             assert any("0" in picture.text[key] for key in ("Seed", "Description") if key in picture.text)
     for model in MODELS:
-        assert Run.open(whole.folder / model).facts["state"] == "finished"
-        assert (whole.folder / model / "evaluation" / "evaluation.md").is_file()
-    page = (whole.folder / "comparison.md").read_text(encoding="utf-8")
-    assert all(command in page for command in whole.commands)
-    assert all(f"- {finding}" in page for finding in whole.comparison.findings())
+        run = run_folder(whole.folder, model, 0)
+        assert Run.open(run).facts["state"] == "finished"
+        assert (run / "evaluation" / "test" / "evaluation.md").is_file()
+    assert [model.label for model in whole.ablation.report.models] == list(MODELS)
+    assert whole.ablation.report.images == SMALL.test_images
 
 
 def test_both_networks_get_the_same(whole) -> None:
-    one, other = (Run.open(whole.folder / model).config for model in MODELS)
+    one, other = (Run.open(run_folder(whole.folder, model, 0)).config for model in MODELS)
     assert dataclasses.replace(one, model=other.model, out=other.out, loss=other.loss) == other
-    assert (one.loss, other.loss) == ("margin", "bce")  # on lengths, and on a field's sigmoids
-
-
-def test_the_table_is_that_of_the_evaluations(whole) -> None:
-    for run in whole.comparison.runs:
-        report = json.loads((whole.folder / run.name / "evaluation" / "evaluation.json").read_text(encoding="utf-8"))
-        assert report["images"] == SMALL.test_images
-        assert report["facts"]["part"] == "test"
-        assert report["metrics"]["mAP"]["model"]["value"] == run.evaluation.metrics["mAP"].model.value
-        with open(whole.folder / run.name / "metrics.csv", encoding="utf-8") as file:
-            assert [float(row["val_mAP"]) for row in csv.DictReader(file)] == [each["val_mAP"] for each in run.history]
+    assert (one.accelerator, one.precision) == ("cpu", "fp32")  # the same bits again
+    losses = [model.runs[0].loss for model in whole.ablation.report.models]
+    assert losses == ["margin", "bce"]  # on lengths, and on a field's sigmoids
 
 
 def test_the_tagged_images_are_chosen_by_seed_and_judged_by_the_truth(whole) -> None:
     source = open_source("scenes", split="test", count=SMALL.test_images, size=SMALL.tagged_size)
     chosen = sorted(np.random.default_rng(0).choice(30, 6, replace=False).tolist())
     assert [image.name for image in whole.tagged] == [source[index].id for index in chosen]
-    tagger = contextcaps.load(whole.folder / "contextcaps", "cpu")
-    paths = [whole.folder / "images" / f"{image.name}.png" for image in whole.tagged]
+    tagger = contextcaps.load(whole.run, "cpu")
+    paths = [whole.images / f"{image.name}.png" for image in whole.tagged]
     for index, image, tagging in zip(chosen, whole.tagged, tagger.tag(paths), strict=True):
         truth = {source.classes[label] for label in source.labels_of(index)}
         said = {tag.name for tag in tagging.tags}
@@ -101,88 +97,66 @@ def test_the_tagged_images_are_chosen_by_seed_and_judged_by_the_truth(whole) -> 
         assert np.array_equal(image.pixels, source[index].image)
 
 
-def test_a_second_call_trains_nothing(whole, cache, monkeypatch) -> None:
+def test_a_second_call_trains_nothing(whole, monkeypatch) -> None:
     before = figures(whole)
-    for name in ("train", "resume"):
-        monkeypatch.setattr(demo, name, lambda *rest, **named: pytest.fail("trained again"))
-    assert figures(run_demo(whole.folder, SMALL, cache=cache, progress=False)) == before
+    monkeypatch.setattr(TrainingLoop, "_attend", lambda loop: pytest.fail("trained again"))
+    assert figures(run_demo(whole.config)) == before
 
 
-@pytest.mark.parametrize("step", [1, 4, 8])
-def test_a_killed_one_goes_on(tmp_path, cache, whole, monkeypatch, step) -> None:
-    """In the first run before any checkpoint, in its second epoch, and in the second run."""
+def test_a_killed_one_goes_on(tmp_path, small, whole, monkeypatch) -> None:
+    """In the second run, before its second epoch."""
     attend, steps = TrainingLoop._attend, 0
 
     def attend_and_die(loop) -> None:
         nonlocal steps
         attend(loop)
         steps += 1
-        if steps == step:
+        if steps == 6:
             raise Killed
 
-    monkeypatch.setattr(TrainingLoop, "_attend", attend_and_die)
-    with pytest.raises(Killed):
-        run_demo(tmp_path / "demo", SMALL, cache=cache, progress=False)
-    monkeypatch.undo()
-    assert figures(run_demo(tmp_path / "demo", SMALL, cache=cache, progress=False)) == figures(whole)
+    config = dataclasses.replace(small, out=tmp_path / "demo")
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "_attend", attend_and_die)
+        with pytest.raises(Killed):
+            run_demo(config)
+    assert figures(run_demo(config)) == figures(whole)
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path, cache, whole, monkeypatch) -> None:
-    attend = TrainingLoop._attend
-
-    def attend_and_ask(loop) -> None:
-        if loop.progress.step == 2:
-            signal.raise_signal(signal.SIGINT)
-        attend(loop)
-
-    monkeypatch.setattr(TrainingLoop, "_attend", attend_and_ask)
-    folder = tmp_path / "a demo"
-    with pytest.raises(StoppedRun, match=r"stopped after step 2 .*go on with: contextcaps demo --out '.*/a demo'"):
-        run_demo(folder, SMALL, cache=cache, progress=False)
-    monkeypatch.undo()
-    assert figures(run_demo(folder, SMALL, cache=cache, progress=False)) == figures(whole)
-
-
-def test_folders_that_hold_something_else(tmp_path, whole, cache) -> None:
-    other = dataclasses.replace(SMALL, epochs=3)
-    with pytest.raises(RunError, match=r"capsnet: holds a run with other settings \(epochs: 2, not 3\)"):
-        run_demo(whole.folder, other, cache=cache, progress=False)
-    with pytest.raises(RunError, match="holds a run; choose another"):
-        run_demo(whole.folder / "capsnet", SMALL, cache=cache, progress=False)
+def test_folders_that_hold_something_else(tmp_path, whole) -> None:
+    with pytest.raises(RunError, match=r"holds an ablation with other settings \(epochs: 2, now 3\)"):
+        run_demo(dataclasses.replace(whole.config, epochs=3))
+    with pytest.raises(RunError, match="expected an empty or a new folder"):
+        run_demo(dataclasses.replace(whole.config, out=whole.run))
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(RunError, match="got a file"):
-        run_demo(tmp_path / "file", SMALL, cache=cache, progress=False)
+        run_demo(dataclasses.replace(whole.config, out=tmp_path / "file"))
 
 
-def test_the_commands_do_the_same(whole) -> None:
-    trained = [shlex.split(command)[2:] for command in whole.commands if command.startswith("contextcaps train")]
-    assert len(trained) == len(MODELS)
-    for model, words in zip(MODELS, trained, strict=True):
-        config = tyro.cli(TrainConfig, args=words)
-        run = Run.open(whole.folder / model).config
-        assert dataclasses.replace(config, out=run.out, cache=run.cache) == run
-    assert not any(command.startswith("contextcaps demo") for command in whole.commands)  # it has no such flags
+def test_the_demo_is_an_ablation_that_can_grow(whole) -> None:
+    (command,) = (command for command, _ in whole.next_steps() if command.startswith("contextcaps ablate"))
+    grown = tyro.cli(AblateConfig, args=shlex.split(command)[2:])
+    assert grown == dataclasses.replace(whole.config.ablation(), seeds=3)
+    assert Plan.from_config(grown).differences(whole.ablation.report.plan) == []
 
 
-def test_words_of_a_configuration() -> None:
-    config = TrainConfig(
-        augmentation=False, deterministic=True, options={"types": 8, "routing": "em", "crf_rank": None}, model="capsnet"
+def test_sizes_are_no_flags() -> None:
+    assert tyro.cli(DemoConfig, args=["--out", "here", "--seed", "3", "--quiet"]) == DemoConfig(
+        Path("here"), 3, quiet=True
     )
-    assert tyro.cli(TrainConfig, args=train_words(config)) == config
+    with pytest.raises(SystemExit):
+        tyro.cli(DemoConfig, args=["--images", "3"])
 
 
 @pytest.mark.parametrize("width", [60, 100])
-def test_what_is_shown_fits_100_columns(whole, width) -> None:
-    """And nothing is cut off where there are fewer."""
+def test_what_is_shown_is_whole(whole, width) -> None:
+    """Nothing is cut off where there are fewer columns."""
     stream = io.StringIO()
     show_demo(whole, Console(file=stream, width=width))
     text = stream.getvalue()
     shown, _, commands = text.partition("What to try next")
-    folder = str(whole.folder)
-    assert all(len(line) <= 100 for line in shown.splitlines() if folder not in line)
     assert "…" not in shown
-    assert all(heading in shown for heading in ("95 % interval", "weights", "images/s"))
-    for path in whole.files.values():
-        assert path.name in text
+    assert all(heading in shown for heading in ("95 % interval", "weights", "images/s", "constant prior"))
+    assert whole.ablation.files["page"].name in shown
+    assert whole.gallery.name in shown
     for command, _ in whole.next_steps():
         assert command in commands

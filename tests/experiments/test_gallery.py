@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from contextcaps.experiments import JudgedTag, TaggedImage, judge, write_gallery
+from contextcaps.experiments.gallery import JudgedTag, TaggedImage, judge, write_gallery
 from contextcaps.tagging import Tag, Tagging
 
 CLASSES = ("sea", "sky", "boat", "toy boat", "lamp")

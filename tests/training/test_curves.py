@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from contextcaps.training import curves
+from contextcaps.documents import charts
 from contextcaps.training.curves import write_convergence, write_curves
 
 
@@ -33,13 +33,13 @@ def draw_history(epochs: int, top: float = 0.4, **others: Any) -> list[dict[str,
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that are written, to look into."""
     figures: list[Any] = []
-    write = curves._write
+    write = charts.write_figure
 
     def keep(figure: Any, *others: Any) -> None:
         figures.append(figure)
         write(figure, *others)
 
-    monkeypatch.setattr(curves, "_write", keep)
+    monkeypatch.setattr(charts, "write_figure", keep)
     return figures
 
 

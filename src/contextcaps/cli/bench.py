@@ -14,7 +14,7 @@ __all__ = ["BenchCommand"]
 
 @dataclasses.dataclass(frozen=True)
 class BenchCommand(Command):
-    """Measure time and memory of the capsule head: eager, compiled, fused, lean.
+    """Measure time and memory of the capsule head: eager, compiled, triton, lean.
 
     Beside them stand the machine's ceilings and the floor that follows from them.
     """

@@ -10,6 +10,7 @@ import tyro
 
 from contextcaps.cli.command import Command, CommandConsole, File, Folder, SourceName, Split, require_location
 from contextcaps.data.problems import DataError, OnBad, Problem, left_out
+from contextcaps.documents import counted
 
 if TYPE_CHECKING:
     from contextcaps.data import Source
@@ -47,13 +48,13 @@ class DataInspect(Command):
         inspection = inspect_source(opened, limit=limit, check_images=self.check_images)
         console = CommandConsole()
         for table in inspection_tables(inspection):
-            console.print(table)
+            table.print(console)
         if html is not None:
             write_page(opened, inspection, html)
             console.print(f"Page written to {html}")
         if inspection.problems and self.on_bad == "stop":
             count = len(inspection.problems)
-            raise DataError(f"{count:,} problem{'s' if count != 1 else ''} found in {opened.name}")
+            raise DataError(f"{counted(count, 'problem')} found in {opened.name}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +117,7 @@ class DataConvert(Command):
             **_split_option(self.split),
         )
         for part in conversion.parts:
-            shards = f"{len(part.shards)} shard{'s' if len(part.shards) != 1 else ''}"
+            shards = counted(len(part.shards), "shard")
             print(f"{part.samples:,} samples of {part.split} in {shards} under {folder}")
             if part.repeated:
                 print(f"  {part.repeated:,} more of {part.split} were met above already and are not written twice")

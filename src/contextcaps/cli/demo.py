@@ -1,12 +1,12 @@
 """contextcaps demo."""
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from contextcaps.cli.command import Command, CommandConsole, Flag, Folder
+from contextcaps.cli.command import Command, CommandConsole
+from contextcaps.experiments.demo_config import DemoConfig
 
 __all__ = ["DemoCommand"]
 
@@ -18,17 +18,10 @@ class DemoCommand(Command):
     Takes minutes on two cores. Stopped or killed, it goes on when called again.
     """
 
-    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/demo")
-    """Where runs, tables and pictures go; what a demo has finished there is used again."""
-    seed: int = 0
-    """Seed of everything that is random in training, and of the choice of the six images."""
-    cache: Folder = None
-    """Folder for prepared copies, instead of the user's cache."""
-    quiet: Flag = False
-    """No progress, only the results."""
+    config: Annotated[DemoConfig, tyro.conf.arg(name="")] = dataclasses.field(default_factory=DemoConfig)
+    """Where, and with which seed."""
 
     def run(self) -> None:
-        from contextcaps.experiments import DemoSettings, run_demo, show_demo
+        from contextcaps.experiments.demo import run_demo, show_demo
 
-        demo = run_demo(self.out, DemoSettings(seed=self.seed), cache=self.cache, progress=not self.quiet)
-        show_demo(demo, CommandConsole())
+        show_demo(run_demo(self.config), CommandConsole())

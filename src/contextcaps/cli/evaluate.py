@@ -8,7 +8,6 @@ import tyro
 from contextcaps.cli.command import Command, CommandConsole, Flag, Folder, Number, Split, require_location
 from contextcaps.data.problems import OnBad
 from contextcaps.rank_zero import is_rank_zero
-from contextcaps.whole_tables import print_whole
 
 __all__ = ["Evaluate"]
 
@@ -57,7 +56,7 @@ class Evaluate(Command):
         from contextcaps.evaluation.evaluate import evaluate
         from contextcaps.evaluation.known.measuring import parse_shares
         from contextcaps.evaluation.known.report import known_table
-        from contextcaps.evaluation.report import evaluation_table
+        from contextcaps.evaluation.report import evaluation_tables
 
         require_location(self.data)
         measured = evaluate(
@@ -69,9 +68,9 @@ class Evaluate(Command):
         if not is_rank_zero():
             return
         console = CommandConsole()
-        for table in evaluation_table(measured.evaluation):
-            console.print(table)
+        for table in evaluation_tables(measured.evaluation):
+            table.print(console)
         if measured.known is not None:
-            print_whole(console, known_table(measured.known))
+            known_table(measured.known).print(console)
         written = f"Written to {measured.folder}: {', '.join(path.name for path in measured.files)}"
         console.print(written, soft_wrap=True, highlight=False)

@@ -5,9 +5,9 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.table import Table
 
 from contextcaps.cli.command import Command, CommandConsole, Flag
+from contextcaps.documents import Column, Section, Table, count
 from contextcaps.links import docs_page
 
 if TYPE_CHECKING:
@@ -40,15 +40,13 @@ class Models(Command):
             raise ValueError(f"--all and {self.name}: expected one of them")
         console = CommandConsole()
         if self.name is None and not self.all:
-            table = Table("model", "what it is", title="Models")
-            for each in list_models():
-                table.add_row(each, describe_model(each))
-            console.print(table)
+            columns = (Column("model", align="left"), Column("what it is", align="left", wrap=True))
+            Table("Models", columns, [(each, describe_model(each)) for each in list_models()]).print(console)
             console.print("contextcaps models NAME shows one step by step.")
             return
         for each in list_models() if self.name is None else [self.name]:
             network = create_model(each, self.classes, self.image_size, self.backbone)
-            console.print(_steps_table(network))
+            _steps_table(network).print(console)
             if not self.no_forward:
                 console.print(_forward_pass(network))
             console.print()
@@ -64,15 +62,14 @@ def _steps_table(network: "CapsuleNetwork") -> Table:
     from contextcaps.models import describe_model
 
     name = network.config.model
-    table = Table(title=f"{name}: {describe_model(name)}", title_justify="left")
-    table.add_column("step")
-    table.add_column("gives, for one image")
-    table.add_column("weights", justify="right")
-    for step in network.steps():
-        table.add_row(step.name, " × ".join(map(str, step.shape)), f"{step.weights:,}" if step.weights else "–")
-    table.add_section()
-    table.add_row("in all", "", f"{sum(parameter.numel() for parameter in network.parameters()):,}")
-    return table
+    columns = (
+        Column("step", align="left"),
+        Column("gives, for one image", lambda shape: " × ".join(map(str, shape)), align="left"),
+        Column("weights", count),
+    )
+    rows = [(step.name, step.shape, step.weights or None) for step in network.steps()]
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    return Table(f"{name}: {describe_model(name)}", columns, [*rows, Section(), ("in all", "", weights)])
 
 
 def _forward_pass(network: "CapsuleNetwork", batch: int = 2) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from contextcaps.cli.command import Command, File, Flag, Number
+from contextcaps.documents import counted
 from contextcaps.exit_codes import ExitCode
 
 __all__ = ["TagImages"]
@@ -78,7 +79,6 @@ class TagImages(Command):
         ):
             count = write_tags(taggings, output, tell)
         if not self.quiet:
-            plural = "s" if count.tagged != 1 else ""
-            print(f"{count.tagged:,} image{plural} tagged, {count.failed:,} could not be read", file=sys.stderr)
+            print(f"{counted(count.tagged, 'image')} tagged, {count.failed:,} could not be read", file=sys.stderr)
         if count.failed:
             raise SystemExit(ExitCode.FAILED)

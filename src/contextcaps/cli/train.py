@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.table import Table
 from typing_extensions import Self
 
 from contextcaps.cli.command import Command, CommandConsole, File, Flag, require_location, value_of
+from contextcaps.documents import count, facts_table, percent
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.config import TrainConfig
 
@@ -75,14 +75,15 @@ def _read(file: Path) -> TrainConfig:
 def _summarise(result: "TrainingResult") -> None:
     """Print the end of a training in a table, and the commands that come next."""
     console, best = CommandConsole(), result.best
-    table = Table(title=f"Run {result.folder}", title_justify="left", show_header=False)
-    table.add_row("epochs", f"{len(result.history)}, the best is {best['epoch']:.0f}")
-    table.add_row("validation mAP", f"{100 * best['val_mAP']:.2f} (constant prior {100 * best['prior_mAP']:.2f})")
-    table.add_row("micro, sample AP", f"{100 * best['val_micro_AP']:.2f}, {100 * best['val_samples_AP']:.2f}")
-    table.add_row("loss", f"{best['train_loss']:.3f} in training, {best['val_loss']:.3f} in validation")
-    table.add_row("weights", f"{result.parameters:,}")
-    table.add_row("model", str(result.model))
-    table.add_row("curves", str(result.folder / "curves.png"))
-    console.print(table)
+    facts = {
+        "epochs": f"{len(result.history)}, the best is {best['epoch']:.0f}",
+        "validation mAP": f"{percent(best['val_mAP'], 2)} (constant prior {percent(best['prior_mAP'], 2)})",
+        "micro, sample AP": f"{percent(best['val_micro_AP'], 2)}, {percent(best['val_samples_AP'], 2)}",
+        "loss": f"{best['train_loss']:.3f} in training, {best['val_loss']:.3f} in validation",
+        "weights": count(result.parameters),
+        "model": result.model,
+        "curves": result.folder / "curves.png",
+    }
+    facts_table(facts, f"Run {result.folder}").print(console)
     console.print(f"contextcaps evaluate {result.folder}", highlight=False)
     console.print(f"contextcaps tag {result.folder} IMAGES...", highlight=False)

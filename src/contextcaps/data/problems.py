@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
+from contextcaps.documents import counted
+
 __all__ = ["DataError", "OnBad", "Problem", "Problems", "left_out"]
 
 OnBad = Literal["stop", "skip"]
@@ -55,7 +57,7 @@ class Problems:
     def summary(self) -> str:
         """The first ten problems, a line each, and how many more there are."""
         count = len(self.found)
-        lines = [f"{self.source}: {count} problem{'s' if count != 1 else ''} found"]
+        lines = [f"{self.source}: {counted(count, 'problem')} found"]
         lines += [f"  {problem}" for problem in self.found[: self.SHOWN]]
         if count > self.SHOWN:
             lines.append(f"  … and {count - self.SHOWN} more")

@@ -1,7 +1,6 @@
 """A picture of tagged images: beneath each what is true and what the model said, right, wrong or missed."""
 
 import dataclasses
-import io
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,8 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from contextcaps.atomic import write_atomically
-from contextcaps.extras import import_extra
+from contextcaps.documents.charts import picture
 from contextcaps.tagging import Tagging
 
 __all__ = ["JudgedTag", "TaggedImage", "judge", "write_gallery"]
@@ -98,21 +96,20 @@ def write_gallery(images: Sequence[TaggedImage], path: Path | str, title: str, c
     width = max(columns * _CELL + (columns + 1) * _GAP, 7.5)
     header, footer = 0.95, 0.2 + _LINE * len(_caption_lines(caption, width))
     height = header + footer + sum(_CELL + text + _GAP for text in texts)
-    figure = import_extra("matplotlib.figure", "train", "drawing tagged images").Figure(figsize=(width, height))
-    import_extra("matplotlib.backends.backend_agg", "train", "drawing tagged images").FigureCanvasAgg(figure)
-    _write_text(figure, _GAP, height - 0.42, title, size=14, weight="bold")
-    legend = _GAP
-    for verdict, (sign, colour) in _SIGNS.items():
-        _write_text(figure, legend, height - 0.72, f"{sign} {verdict}", colour=colour, size=10)
-        legend += 0.95
-    top = height - header
-    for row, text in zip(rows, texts, strict=True):
-        for column, image in enumerate(row):
-            _draw(figure, image, _GAP + column * (_CELL + _GAP), top)
-        top -= _CELL + text + _GAP
-    for number, line in enumerate(_caption_lines(caption, width)):
-        _write_text(figure, _GAP, footer - 0.05 - _LINE * number, line, colour="#555555", size=8.5)
-    _save(figure, Path(path), {"Title": title, "Description": caption, "Software": "contextcaps"})
+    metadata = {"Title": title, "Description": caption}
+    with picture(Path(path), width, height, metadata, layout=None) as figure:
+        _write_text(figure, _GAP, height - 0.42, title, size=14, weight="bold")
+        legend = _GAP
+        for verdict, (sign, colour) in _SIGNS.items():
+            _write_text(figure, legend, height - 0.72, f"{sign} {verdict}", colour=colour, size=10)
+            legend += 0.95
+        top = height - header
+        for row, text in zip(rows, texts, strict=True):
+            for column, image in enumerate(row):
+                _draw(figure, image, _GAP + column * (_CELL + _GAP), top)
+            top -= _CELL + text + _GAP
+        for number, line in enumerate(_caption_lines(caption, width)):
+            _write_text(figure, _GAP, footer - 0.05 - _LINE * number, line, colour="#555555", size=8.5)
 
 
 def _draw(figure: Any, image: TaggedImage, left: float, top: float) -> None:
@@ -156,14 +153,6 @@ def _caption_lines(caption: str, width: float) -> list[str]:
 def _write_text(
     figure: Any, x: float, y: float, text: str, colour: str = "#222222", size: float = 9.5, **style: Any
 ) -> None:
-    """Text with its left end at a place in inches; nothing in it is mathematics."""
+    """Write text with its left end at a place in inches."""
     width, height = figure.get_size_inches()
-    figure.text(x / width, y / height, text, color=colour, fontsize=size, parse_math=False, **style)
-
-
-def _save(figure: Any, path: Path, metadata: dict[str, str]) -> None:
-    """Write the figure whole or not at all."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, metadata=metadata, facecolor="white")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, buffer.getvalue())
+    figure.text(x / width, y / height, text, color=colour, fontsize=size, **style)

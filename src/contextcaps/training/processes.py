@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from contextcaps.documents import counted
 from contextcaps.evaluation.predictions import Precision
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.lightning import Fabric
@@ -107,4 +108,4 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
-    return f"CPU, {os.cpu_count()} cores, {threads} thread{'s' if threads != 1 else ''}"
+    return f"CPU, {os.cpu_count()} cores, {counted(threads, 'thread')}"

@@ -14,7 +14,7 @@ from contextcaps.data.images import decode, image_size
 from contextcaps.data.problems import DataError, Problem
 from contextcaps.data.source import Source
 
-__all__ = ["Inspection", "Pair", "evenly_spread", "inspect_source", "printable"]
+__all__ = ["Inspection", "Pair", "evenly_spread", "inspect_source"]
 
 _PAIRS_KEPT = 20
 
@@ -77,7 +77,7 @@ class Inspection:
     """Worth knowing, but no reason to stop."""
 
     def label_statistics(self) -> dict[str, float]:
-        """Least, median, mean and most labels per image."""
+        """Return least, median, mean and most labels per image."""
         numbers = np.arange(len(self.labels_per_image))
         counts = self.labels_per_image
         reached = np.cumsum(counts)
@@ -92,16 +92,22 @@ class Inspection:
         }
 
     def by_frequency(self) -> np.ndarray:
-        """[J], class indices, the commonest first."""
+        """Return class indices, [J], the commonest first."""
         return np.argsort(-self.class_counts, kind="stable")
 
     def common_sizes(self) -> list[tuple[int, int, int]]:
-        """(height, width, images) of each size, the commonest first."""
+        """Return (height, width, images) of each size, the commonest first."""
         if not len(self.sizes):
             return []
         distinct, counts = np.unique(self.sizes, axis=0, return_counts=True)
         order = np.argsort(-counts, kind="stable")
         return [(int(distinct[each, 0]), int(distinct[each, 1]), int(counts[each])) for each in order]
+
+    def size_range(self) -> str:
+        """Return least, greatest and median width and height, in words."""
+        low, middle, high = (function(self.sizes, axis=0) for function in (np.min, np.median, np.max))
+        width = f"width {low[1]} to {high[1]}, median {middle[1]:g}"
+        return f"{width}; height {low[0]} to {high[0]}, median {middle[0]:g} pixels"
 
 
 def inspect_source(
@@ -169,12 +175,12 @@ def inspect_source(
 
 
 def evenly_spread(count: int, chosen: int) -> list[int]:
-    """`chosen` of the indices from 0 to `count` - 1, ascending, at equal distances."""
+    """Return `chosen` of the indices from 0 to `count` - 1, ascending, at equal distances."""
     return [(2 * index + 1) * count // (2 * chosen) for index in range(chosen)]
 
 
 def _count_together(targets: np.ndarray) -> np.ndarray:
-    """Images with both classes, [J, J], int64; in blocks, as float32 counts exactly up to 2²⁴ and multiplies fast."""
+    """Count images with both classes, [J, J]; in blocks, as float32 counts exactly up to 2²⁴ and multiplies fast."""
     together = np.zeros((targets.shape[1],) * 2, dtype=np.int64)
     for start in range(0, len(targets), 16384):
         block = targets[start : start + 16384].astype(np.float32)
@@ -183,7 +189,7 @@ def _count_together(targets: np.ndarray) -> np.ndarray:
 
 
 def _strongest_pairs(together: np.ndarray, count: int, least: int) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
-    """The pairs that meet most, and those that meet least, compared with chance."""
+    """Return the pairs that meet most, and those that meet least, compared with chance."""
     first, second = np.triu_indices(len(together), k=1)
     counts = together.diagonal().astype(np.float64)
     expected = counts[first] * counts[second] / max(count, 1)
@@ -203,8 +209,3 @@ def _strongest_pairs(together: np.ndarray, count: int, least: int) -> tuple[tupl
         pairs(close[np.lexsort((-met[close], -lift[close]))]),
         pairs(apart[np.lexsort((-expected[apart], lift[apart]))]),
     )
-
-
-def printable(text: str) -> str:
-    """Text from data without control characters, which could steer a terminal."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

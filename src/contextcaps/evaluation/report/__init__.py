@@ -1,15 +1,15 @@
-"""What an evaluation says, as files and for the terminal."""
+"""The report of an evaluation: its numbers, as tables for the terminal and as files."""
 
 from contextcaps.evaluation.report.evaluation import ClassFigures, Estimate, Evaluation, Metric, evaluate_predictions
-from contextcaps.evaluation.report.tables import evaluation_table
-from contextcaps.evaluation.report.writing import write_report
+from contextcaps.evaluation.report.files import write_report
+from contextcaps.evaluation.report.tables import evaluation_tables
 
 __all__ = [
-    "evaluate_predictions",
-    "Evaluation",
-    "Estimate",
-    "Metric",
     "ClassFigures",
-    "evaluation_table",
+    "Estimate",
+    "Evaluation",
+    "Metric",
+    "evaluate_predictions",
+    "evaluation_tables",
     "write_report",
 ]

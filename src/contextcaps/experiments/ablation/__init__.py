@@ -6,17 +6,20 @@ from contextcaps.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from contextcaps.experiments.ablation.ablation import Ablation, ablate, write_ablation
+    from contextcaps.experiments.ablation.config import AblateConfig, ablate_command
     from contextcaps.experiments.ablation.grid import Entry, Plan, parse_models
     from contextcaps.experiments.ablation.report import ModelReport, Report, make_report
-    from contextcaps.experiments.ablation.showing import show_ablation
+    from contextcaps.experiments.ablation.tables import show_ablation
 
 __all__ = [
+    "AblateConfig",
     "Ablation",
     "Entry",
     "ModelReport",
     "Plan",
     "Report",
     "ablate",
+    "ablate_command",
     "make_report",
     "parse_models",
     "show_ablation",
@@ -27,8 +30,9 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "ablation": ["Ablation", "ablate", "write_ablation"],
+        "config": ["AblateConfig", "ablate_command"],
         "grid": ["Entry", "Plan", "parse_models"],
         "report": ["ModelReport", "Report", "make_report"],
-        "showing": ["show_ablation"],
+        "tables": ["show_ablation"],
     },
 )

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import json
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,16 @@ from contextcaps.data.cache import entry_lock
 from contextcaps.data.problems import DataError
 from contextcaps.data.source import have_same_data
 from contextcaps.data.splits import open_part
+from contextcaps.documents import counted
 from contextcaps.experiments.ablation.choosing import adopt, choose, points, try_config, try_folder
-from contextcaps.experiments.ablation.document import report_document
+from contextcaps.experiments.ablation.config import AblateConfig, ablate_command
 from contextcaps.experiments.ablation.figures import write_figures
-from contextcaps.experiments.ablation.grid import Entry, Plan, parse_models, plan_file
-from contextcaps.experiments.ablation.page import ablation_html, ablation_markdown
+from contextcaps.experiments.ablation.grid import Entry, Plan, plan_file
+from contextcaps.experiments.ablation.page import ablation_html, ablation_markdown, report_document
 from contextcaps.experiments.ablation.report import NothingFinished, Report, make_report
 from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.running import AtOnce, Failure, Job, Runner
 from contextcaps.experiments.ablation.watching import Watch
-from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, open_training_parts
 from contextcaps.training.runs import RunError, now
 
@@ -44,85 +43,44 @@ class Ablation:
     failures: tuple[Failure, ...]
     """Runs that came to nothing; the others are in the report."""
 
+    def require_success(self) -> None:
+        """Raise an OSError if any run failed."""
+        if self.failures:
+            count = len(self.failures)
+            raise OSError(f"{counted(count, 'run')} failed; the same command tries again")
 
-def ablate(
-    models: str | Sequence[str] = ("capsnet", "contextcaps"),
-    config: TrainConfig | None = None,
-    *,
-    seeds: int = 5,
-    tries: int = 1,
-    try_epochs: int | None = None,
-    try_lr: Sequence[float] = (1.0, 1 / 3, 3.0),
-    try_losses: Sequence[str] = ("margin", "bce", "asl"),
-    baseline: str | None = None,
-    test_data: str | None = None,
-    at_once: AtOnce = None,
-    resamples: int | None = None,
-    out: Path | str | None = None,
-    report_only: bool = False,
-    command: str | None = None,
-    progress: bool = True,
-    **settings: Any,
-) -> Ablation:
+
+def ablate(config: AblateConfig | None = None, *, progress: bool = True, **settings: Any) -> Ablation:
     """Train every model with every seed on the same data, division, schedule and budget, and report what came of it.
 
-        contextcaps.ablate("capsnet,contextcaps", data="scenes", seeds=3, epochs=10).files["page"]
+        contextcaps.ablate(models="capsnet,contextcaps", data="scenes", seeds=3, epochs=10).files["page"]
 
     Args:
-        models: PRESET, PRESET:NAME=VALUE,… or LABEL=PRESET:NAME=VALUE,…; names are those of `ModelConfig`, or loss, lr,
-            weight_decay, class_weights, clip, ema, reconstruction and backbone.
-        config: what all runs share.
-        seeds: how many, from the configuration's seed on.
-        tries: points of hyper-parameters to try for each model on the validation part; 1 for no search.
-        try_epochs: of each try; by default all, as fewer favour high learning rates.
-        try_lr: factors of the learning rate to try.
-        try_losses: losses to try.
-        baseline: the label that differences are taken from; by default the first model's.
-        test_data: another source to test on, instead of the test part of the data.
-        at_once: runs at the same time; None: as many as fit on a GPU, at most 4, and 1 on a CPU.
-        resamples: of the bootstrap over test images.
-        out: the ablation's folder; by default the configuration's, or runs/ablation.
-        report_only: write the report of what is finished in `out`, and train nothing.
-        command: what to say that it was made by.
+        config: models, seeds, and how to train.
         progress: show progress on the error stream.
-        settings: fields of `TrainConfig` that replace the configuration's.
+        settings: fields of `AblateConfig` or `TrainConfig` that replace the configuration's.
 
     Raises:
         ValueError: something about the models, the data or the folder is wrong, or the folder holds another plan.
         KeyboardInterrupt: somebody pressed Ctrl-C; the same call goes on.
     """
-    base = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
-    folder = Path(out or base.out or "runs/ablation").expanduser()
-    if report_only:
-        return write_ablation(folder, resamples, baseline=baseline)
-    if seeds < 1:
-        raise ValueError(f"seeds: expected a whole number of at least 1, got {seeds}")
-    if at_once is not None and at_once < 1:
-        raise ValueError(f"at_once: expected a whole number of at least 1, or auto, got {at_once}")
-    entries = parse_models(models)
-    plan = Plan(
-        entries=entries,
-        seeds=tuple(range(base.seed, base.seed + seeds)),
-        base=dataclasses.replace(base, out=None, model=entries[0].preset),
-        baseline=entries[0].label if baseline is None else baseline,
-        tries=tries,
-        try_epochs=base.epochs if try_epochs is None else try_epochs,
-        try_lr=tuple(try_lr),
-        try_losses=tuple(try_losses),
-        test_data=test_data,
-    )
-    for entry in entries:
-        points(plan, entry)  # refuses too many tries
+    config = AblateConfig.from_settings(config, **settings)
+    folder = config.folder
+    if config.report_only:
+        return write_ablation(folder, config.resamples, baseline=config.baseline)
+    plan = Plan.from_config(config)
+    for entry in plan.entries:
+        points(plan, entry)  # refuses more tries than there are points
     _claim(folder, plan)
     with _alone(folder):
-        plan.write(folder, command=command or _call(plan), begun=_begun(folder))
-        parts = open_training_parts(plan.config(entries[0], plan.seeds[0], None))
+        plan.write(folder, command=ablate_command(config), begun=_begun(folder))
+        parts = open_training_parts(plan.config(plan.entries[0], plan.seeds[0], None))
         _require_test_apart(plan, parts)
         for part in parts:
             part.prepare(plan.base, progress)  # once, rather than by the first of several at once
-        failures = _run(plan, folder, at_once, resamples, progress)
+        failures = _run(plan, folder, config.at_once, config.resamples, progress)
         try:
-            result = write_ablation(folder, resamples, failures)
+            result = write_ablation(folder, config.resamples, failures)
         except NothingFinished:
             if failures:
                 raise RunError(f"no run came to an end; {failures[0].name}: {failures[0].why}") from None
@@ -252,10 +210,3 @@ def _begun(folder: Path) -> str:
     with contextlib.suppress(RunError):
         return str(Plan.read(folder)[1].get("begun", now()))
     return now()
-
-
-def _call(plan: Plan) -> str:
-    """What was called: the command line, or Python."""
-    if sys.argv[1:2] == ["ablate"]:
-        return shlex.join(["contextcaps", *sys.argv[1:]])
-    return f"contextcaps.ablate({','.join(entry.label for entry in plan.entries)!r}, …)"

@@ -10,8 +10,8 @@ from typing import Any
 
 from contextcaps.atomic import write_atomically
 from contextcaps.experiments.ablation.grid import Entry, Plan
+from contextcaps.experiments.ablation.results import read_epochs
 from contextcaps.experiments.ablation.worker import has_diverged, is_trained
-from contextcaps.experiments.comparison import read_epochs
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.losses import settled_loss
 from contextcaps.training.runs import Run, RunError

@@ -10,6 +10,7 @@ from typing import Any
 
 from contextcaps.atomic import write_atomically
 from contextcaps.configuration import parse_yaml
+from contextcaps.experiments.ablation.config import AblateConfig
 from contextcaps.models import ModelConfig, list_models, model_config
 from contextcaps.training.config import TrainConfig, spell_options
 from contextcaps.training.losses import LOSSES
@@ -94,6 +95,22 @@ class Plan:
             )
         for entry in self.entries:  # what is wrong with one is said before any is trained
             self._check(entry)
+
+    @classmethod
+    def from_config(cls, config: AblateConfig) -> "Plan":
+        """Make the plan that a configuration asks for."""
+        entries = parse_models(config.models)
+        return cls(
+            entries=entries,
+            seeds=tuple(range(config.train.seed, config.train.seed + config.seeds)),
+            base=dataclasses.replace(config.train, out=None, model=entries[0].preset),
+            baseline=entries[0].label if config.baseline is None else config.baseline,
+            tries=config.tries,
+            try_epochs=config.train.epochs if config.try_epochs is None else config.try_epochs,
+            try_lr=config.try_lr,
+            try_losses=config.try_losses,
+            test_data=config.test_data,
+        )
 
     def _check(self, entry: Entry) -> None:
         try:

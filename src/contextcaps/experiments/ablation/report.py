@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from contextcaps.experiments.ablation.worker import is_finished
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.runs import RunError
 
-__all__ = ["ClassGain", "ModelReport", "NothingFinished", "Report", "make_report"]
+__all__ = ["ClassGain", "ModelReport", "NothingFinished", "Pair", "Report", "make_report"]
 
 _WITHIN = 0.01
 _LEAST_SEEDS = 3
@@ -81,7 +82,7 @@ class ModelReport:
 
     @property
     def verdict(self) -> str:
-        """What the difference shows, in two words."""
+        """Return what the difference shows, in two words."""
         deciding = self.image_difference if self.pairs == 1 else self.difference
         if deciding is None:
             return "baseline" if self.is_baseline else "no pair"
@@ -90,7 +91,7 @@ class ModelReport:
         return "better" if deciding.low > 0 else "worse" if deciding.high < 0 else "not shown"
 
     def cost(self) -> dict[str, float]:
-        """Weights, milliseconds per step, images per second, bytes of memory, seconds of training: means over runs."""
+        """Return weights, ms per step, images per second, bytes of memory and seconds of training: means over runs."""
         per_image = _mean([run.seconds_per_image for run in self.runs])
         memory = [(run.facts.get("memory") or {}).get("bytes") or math.nan for run in self.runs]
         return {
@@ -102,7 +103,7 @@ class ModelReport:
         }
 
     def mean_history(self) -> list[dict[str, float]]:
-        """Validation mAP by epoch, the mean over seeds, with the constant prior's."""
+        """Return validation mAP by epoch, the mean over seeds, with the constant prior's."""
         epochs = min(len(run.history) for run in self.runs)
         return [
             {
@@ -114,7 +115,7 @@ class ModelReport:
         ]
 
     def band(self) -> list[tuple[float, float, float]]:
-        """(epoch, lowest, highest) validation mAP over seeds; none with a single one."""
+        """Return (epoch, lowest, highest) validation mAP over seeds; none with a single one."""
         if len(self.runs) == 1:
             return []
         found: list[tuple[float, float, float]] = []
@@ -123,6 +124,22 @@ class ModelReport:
             if all(map(math.isfinite, values)):
                 found.append((number + 1, min(values), max(values)))
         return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """How much more mAP one model has than another."""
+
+    label: str
+    other: str
+    difference: Estimate
+    """Paired by seed; the interval is NaN with a single common one."""
+    seeds: int
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the interval over seeds leaves out zero."""
+        return self.difference.low > 0 or self.difference.high < 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,9 +157,16 @@ class Report:
     classes: int
     resamples: int
 
-    @property
-    def baseline(self) -> ModelReport | None:
-        return next((model for model in self.models if model.label == self.plan.baseline), None)
+    def pairs(self) -> list[Pair]:
+        """Return each ordered pair of models that have a seed in common."""
+        found = []
+        for model, other in permutations(self.models, 2):
+            ours, theirs = ({run.seed: run.metrics["mAP"] for run in each.runs} for each in (model, other))
+            common = sorted(ours.keys() & theirs.keys())
+            if common:
+                difference = paired_interval([ours[seed] for seed in common], [theirs[seed] for seed in common])
+                found.append(Pair(model.label, other.label, difference, len(common)))
+        return found
 
 
 def make_report(folder: Path, resamples: int | None = None, baseline: str | None = None) -> Report:
@@ -239,7 +263,7 @@ def _model(
 
 
 def _gains(runs: Sequence[RunResult], others: Sequence[RunResult], tested: Tested) -> tuple[ClassGain, ...]:
-    """Of each class with a positive, the largest first."""
+    """Return the gain of each class with a positive, the largest first."""
     present = tested.targets.astype(np.int64)  # [n, J]
     labels = present.sum(axis=1)  # [n]
     found = []
@@ -255,7 +279,7 @@ def _gains(runs: Sequence[RunResult], others: Sequence[RunResult], tested: Teste
 
 
 def _same_settings(runs: Sequence[RunResult]) -> TrainConfig:
-    """The configuration of a model's runs, which differ in their seeds alone."""
+    """Return the configuration of a model's runs, which differ in their seeds alone."""
     first = runs[0].config
     for run in runs:
         for name in ("lr", "loss"):

@@ -14,13 +14,12 @@ import numpy as np
 
 from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation.worker import PREDICTIONS
-from contextcaps.experiments.comparison import read_epochs
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.losses import settled_loss
 from contextcaps.training.runs import Run, RunError
 from contextcaps.training.trainer import network_config
 
-__all__ = ["RunResult", "Tested", "read_result", "run_folder", "runs_beside"]
+__all__ = ["RunResult", "Tested", "read_epochs", "read_result", "run_folder", "runs_beside"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +129,23 @@ def read_result(out: Path, label: str, seed: int) -> RunResult:
         batch=run.config.batch_size * run.config.accumulate * int(run.facts.get("processes", 1)),
         beside=runs_beside(folder),
     )
+
+
+def read_epochs(folder: Path) -> tuple[dict[str, float], ...]:
+    """Read the records of a finished run's metrics.csv, one for each epoch, at least one.
+
+    Raises:
+        RunError: they are lost or damaged.
+    """
+    path = folder / "metrics.csv"
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            history = tuple({name: float(value) for name, value in row.items()} for row in csv.DictReader(file))
+    except (OSError, ValueError, TypeError):
+        history = ()
+    if not history or "val_mAP" not in history[0]:
+        raise RunError(f"{path}: damaged; remove {folder} and run again")
+    return history
 
 
 def _number(value: float | None) -> float:

@@ -3,13 +3,15 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from contextcaps.evaluation.report.evaluation import Estimate
 
 __all__ = ["epoch_within", "mean_interval", "paired_interval", "rank_correlation", "student_quantile"]
 
 
 def student_quantile(degrees: int, level: float = 0.95) -> float:
-    """The t for which |T| ≤ t has the probability `level`, T being Student-distributed.
+    """Return the t for which |T| ≤ t has the probability `level`, T being Student-distributed.
 
     For whole degrees of freedom the distribution is a finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4), which is
     inverted by halving.
@@ -33,7 +35,7 @@ def student_quantile(degrees: int, level: float = 0.95) -> float:
 
 
 def _student_probability(t: float, degrees: int) -> float:
-    """That |T| ≤ t."""
+    """Return the probability that |T| ≤ t."""
     angle = math.atan(t / math.sqrt(degrees))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = degrees % 2
@@ -47,7 +49,7 @@ def _student_probability(t: float, degrees: int) -> float:
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Estimate:
-    """The mean and its interval, mean ± t s / √n; one value alone has none (NaN)."""
+    """Return the mean and its interval, mean ± t s / √n; one value alone has none (NaN)."""
     known = [value for value in values if math.isfinite(value)]
     if not known:
         return Estimate(math.nan, math.nan, math.nan)
@@ -60,30 +62,25 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Estimate:
 
 
 def paired_interval(values: Sequence[float], baseline: Sequence[float], level: float = 0.95) -> Estimate:
-    """The mean of value − baseline over pairs, such as runs with the same seed, and its interval."""
+    """Return the mean of value − baseline over pairs, such as runs with the same seed, and its interval."""
     return mean_interval([value - other for value, other in zip(values, baseline, strict=True)], level)
 
 
 def epoch_within(values: Sequence[float], share: float = 0.01) -> int | None:
-    """The first epoch, from 1, whose value is at least (1 − share) of the last one; None where that says nothing."""
+    """Return the first epoch, from 1, with at least (1 − share) of the last value; None where that says nothing."""
     if not values or not math.isfinite(values[-1]) or values[-1] <= 0:
         return None
     return next(epoch for epoch, value in enumerate(values, 1) if value >= (1 - share) * values[-1])
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's: the correlation of the ranks, equal values sharing theirs; NaN where one of them never changes."""
-    ranks = [_ranks(values) for values in (first, second)]
-    means = [math.fsum(each) / len(each) if each else math.nan for each in ranks]
-    centred = [[rank - mean for rank in each] for each, mean in zip(ranks, means, strict=True)]
-    squares = [math.fsum(value**2 for value in each) for each in centred]
-    if not squares[0] or not squares[1]:
+    """Return Spearman's rank correlation, equal values sharing their rank; NaN where one of them never changes."""
+    if len(set(first)) < 2 or len(set(second)) < 2:
         return math.nan
-    return math.fsum(a * b for a, b in zip(*centred, strict=True)) / math.sqrt(squares[0] * squares[1])
+    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(values)
-    first = {value: place for place, value in reversed(list(enumerate(order)))}
-    last = {value: place for place, value in enumerate(order)}
-    return [(first[value] + last[value]) / 2 for value in values]
+def _ranks(values: Sequence[float]) -> np.ndarray:
+    """Return the rank of each value, [n]; the mean of their ranks for equal ones."""
+    _, places, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts + 1) / 2)[places]

@@ -11,9 +11,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from contextcaps.experiments.comparison_table import duration
+from contextcaps.documents import duration
 
 __all__ = ["Watch"]
+
+_LOG_SECONDS = 30  # between two looks at the runs under way, where there is no terminal
 
 
 @dataclasses.dataclass
@@ -35,7 +37,7 @@ class Watch:
         self.shown, self.console = shown, Console(stderr=True)
         self._runs: dict[str, _Watched] = {}
         self._live: Live | None = None
-        self._looked = 0.0
+        self._looked = time.monotonic()
         if shown and self.console.is_terminal:
             self._live = Live(console=self.console, transient=True, auto_refresh=False)
             self._live.start()
@@ -73,8 +75,8 @@ class Watch:
             self._print(text)
 
     def look(self) -> None:
-        """Show those under way, on a terminal, about once a second."""
-        if self._live is None or time.monotonic() - self._looked < 1:
+        """Show those under way: on a terminal about once a second, in a log now and then."""
+        if not self.shown or time.monotonic() - self._looked < (_LOG_SECONDS if self._live is None else 1):
             return
         self._looked = time.monotonic()
         table = Table.grid(padding=(0, 2))
@@ -82,7 +84,12 @@ class Watch:
             if run.state == "running":
                 epoch, value = _progress(run.folder)
                 spent = duration(time.monotonic() - run.begun)
-                table.add_row(*map(Text, (f"  {name}", f"epoch {epoch}/{run.epochs}", f"mAP {value}", spent)))
+                words = (name, f"epoch {epoch}/{run.epochs}", f"mAP {value}", spent)
+                table.add_row("", *map(Text, words))
+                if self._live is None:
+                    self._print(", ".join(words))
+        if self._live is None:
+            return
         waiting = sum(run.state == "waiting" for run in self._runs.values())
         table.add_row(Text(f"  {self._done()} runs ended, {waiting} waiting", style="dim"))
         self._live.update(table, refresh=True)

@@ -1,8 +1,7 @@
-"""The benchmark: what to measure, the measuring, and the files that come of it."""
+"""The benchmark: the measuring, and the files that come of it."""
 
 import dataclasses
 import difflib
-import io
 import platform
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -14,20 +13,20 @@ import torch
 from rich.console import Console
 
 from contextcaps.atomic import write_atomically
-from contextcaps.experiments.bench.alone import alone
+from contextcaps.documents import Table
 from contextcaps.experiments.bench.ceilings import Ceilings, measure_ceilings
+from contextcaps.experiments.bench.floor import count_work, floor_seconds
+from contextcaps.experiments.bench.measuring import Result, in_own_process
 from contextcaps.experiments.bench.networks import NetworkCase, measure_network, parse_backbone
-from contextcaps.experiments.bench.plot import draw_sweep
-from contextcaps.experiments.bench.records import networks_csv, rows_csv
-from contextcaps.experiments.bench.rows import NetworkRow, Row, Rows, floor_of
+from contextcaps.experiments.bench.plot import write_sweep
+from contextcaps.experiments.bench.results import Row, Rows, networks_csv, rows_csv
 from contextcaps.experiments.bench.settings import BenchSettings
 from contextcaps.experiments.bench.sizes import HEADS, SIZES, Size
 from contextcaps.experiments.bench.sweeps import Sweep, sweep_sizes
-from contextcaps.experiments.bench.tables import Grid, mebibytes, milliseconds, network_grids, size_grids, sweep_grid
-from contextcaps.experiments.bench.ways import WAYS, Case, Result, Way, measure_case
+from contextcaps.experiments.bench.tables import mebibytes, milliseconds, network_tables, size_tables, sweep_table
+from contextcaps.experiments.bench.ways import WAYS, Case, measure_case
 from contextcaps.models.registry import describe_model
 from contextcaps.training.processes import device_name
-from contextcaps.whole_tables import print_whole
 
 __all__ = ["Bench", "run_bench", "settle", "show_bench"]
 
@@ -47,9 +46,9 @@ class Bench:
     facts: dict[str, str]
     """Device, versions, date, ceilings."""
     rows: Rows
+    networks: tuple[Row[NetworkCase], ...]
     sweeps: tuple[Sweep, ...]
-    networks: tuple[NetworkRow, ...]
-    grids: tuple[Grid, ...]
+    tables: tuple[Table, ...]
     files: tuple[Path, ...]
 
 
@@ -80,32 +79,31 @@ def run_bench(settings: BenchSettings | None = None, out: Path | str = "runs/ben
     rows, networks = Rows(), []
     for number, case in enumerate(cases, start=1):
         result = _run(measure_case, case, settings)
-        rows[case] = Row(case, result, floor_of(case, ceilings))
-        size = case.size
-        what = f"{case.head}, B {size.batch}, K {size.capsules}, J {size.classes}, {case.mode}, {case.precision}"
-        _say(f"[{number}/{total}] {what}, {case.way}: {_outcome(result)}", progress)
+        floor = floor_seconds(count_work(case.head, case.size, case.mode), ceilings, case.precision)
+        rows[case] = Row(case, result, floor)
+        _say(f"[{number}/{total}] {case.words()}: {_outcome(result)}", progress)
         write_atomically(folder / "bench.csv", rows_csv(rows))
     for number, network_case in enumerate(network_cases, start=len(cases) + 1):
-        result = _run(measure_network, network_case, settings)
-        networks.append(NetworkRow(network_case, result))
-        what = f"{network_case.model} on {network_case.backbone}, {network_case.mode}, {network_case.precision}"
-        _say(f"[{number}/{total}] {what}: {_outcome(result)}", progress)
+        networks.append(Row(network_case, _run(measure_network, network_case, settings)))
+        _say(f"[{number}/{total}] {network_case.words()}: {_outcome(networks[-1].result)}", progress)
         write_atomically(folder / "networks.csv", networks_csv(networks))
 
-    measured = list(rows.values())
     sweeps = tuple(
-        Sweep.of(axis, mode, varied, sizes[0], measured) for axis, varied in along.items() for mode in settings.modes
+        Sweep.of(axis, mode, varied, sizes[0], rows.values())
+        for axis, varied in along.items()
+        for mode in settings.modes
     )
-    grids = (*size_grids(rows, sizes, settings.modes), *map(sweep_grid, sweeps), *network_grids(networks))
+    tables = (*size_tables(rows, sizes, settings.modes), *map(sweep_table, sweeps), *network_tables(networks))
     facts = _facts(device, ceilings)
-    files = _write(folder, facts, sweeps, grids, bool(networks))
-    return Bench(folder, facts, rows, sweeps, tuple(networks), grids, files)
+    files = [folder / name for name in ("bench.csv", *(["networks.csv"] if networks else []), "bench.md")]
+    files += _write(folder, facts, sweeps, tables)
+    return Bench(folder, facts, rows, tuple(networks), sweeps, tables, tuple(files))
 
 
 def show_bench(bench: Bench, console: Console) -> None:
-    """The tables on the terminal, and where the files are."""
-    for grid in bench.grids:
-        print_whole(console, grid.table())
+    """Show the tables on the terminal, and where the files are."""
+    for table in bench.tables:
+        table.print(console)
         console.print()
     for name, value in bench.facts.items():
         console.print(f"{name}: {value}", highlight=False)
@@ -156,13 +154,14 @@ def _chosen_sizes(settings: BenchSettings) -> tuple[Size, ...]:
 
 def _cases(settings: BenchSettings, sizes: Iterable[Size]) -> list[Case]:
     """List what to measure at these sizes. A head's ways come together, so that what they say can be compared."""
+    ways = [way for name in settings.ways for way in WAYS if way == name]
     return [
-        Case(head, size, _way(way), precision, mode)
+        Case(head, size, way, precision, mode)
         for size in sizes
         for mode in settings.modes
         for head in settings.heads
         for precision in settings.precisions
-        for way in settings.ways
+        for way in ways
     ]
 
 
@@ -177,10 +176,10 @@ def _network_cases(settings: BenchSettings, size: Size) -> list[NetworkCase]:
 
 
 def _run(work: Callable[..., Result], case: Case | NetworkCase, settings: BenchSettings) -> Result:
-    """On a GPU here, whose memory can be asked for; on a CPU in a process of its own."""
+    """Measure on a GPU here, whose memory can be asked for; on a CPU in a process of its own."""
     if settings.device == "cuda":
         return work(case, settings.device, settings.seconds)
-    return alone(work, case, settings.device, settings.seconds)
+    return in_own_process(work, case, settings.device, settings.seconds)
 
 
 def _outcome(result: Result) -> str:
@@ -198,24 +197,18 @@ def _facts(device: torch.device, ceilings: Ceilings) -> dict[str, str]:
     }
 
 
-def _write(
-    folder: Path, facts: dict[str, str], sweeps: Sequence[Sweep], grids: Sequence[Grid], with_networks: bool
-) -> tuple[Path, ...]:
-    pictures = {}
-    machine = f"{facts['device']}; {facts['versions']}; {facts['date']}"
+def _write(folder: Path, facts: dict[str, str], sweeps: Sequence[Sweep], tables: Sequence[Table]) -> list[Path]:
+    """Write the pictures, which are returned, and the page that shows them."""
+    pictures = []
     for sweep in sweeps:
-        caption = f"around {sweep.base.words()}; {machine}"
-        buffer = io.BytesIO()
-        draw_sweep(sweep, caption).savefig(buffer, format="png", dpi=120, metadata={"Description": caption})
-        pictures[f"sweep-{sweep.axis}-{sweep.mode}.png"] = buffer.getvalue()
+        pictures.append(folder / f"sweep-{sweep.axis}-{sweep.mode}.png")
+        machine = f"{facts['device']}; {facts['versions']}; {facts['date']}"
+        write_sweep(sweep, pictures[-1], f"around {sweep.base.words()}; {machine}")
     page = ["# Benchmark of the head\n", *(f"- {name}: {value}" for name, value in facts.items()), ""]
-    page += [_HOW_TO_READ, "", *(grid.markdown() for grid in grids)]
-    page += [f"![{name.removesuffix('.png')}]({name})\n" for name in pictures]
-    for name, content in pictures.items():
-        write_atomically(folder / name, content)
+    page += [_HOW_TO_READ, "", *(table.to_markdown() for table in tables)]
+    page += [f"![{path.stem}]({path.name})\n" for path in pictures]
     write_atomically(folder / "bench.md", "\n".join(page))
-    names = ["bench.csv", *(["networks.csv"] if with_networks else []), "bench.md", *pictures]
-    return tuple(folder / name for name in names)
+    return pictures
 
 
 def _check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
@@ -225,10 +218,6 @@ def _check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise ValueError(f"{what}: there is no {name!r}; {hint}Known are {', '.join(known)}")
-
-
-def _way(name: str) -> Way:
-    return next(way for way in WAYS if way == name)
 
 
 def _say(line: str, progress: bool) -> None:

@@ -2,13 +2,12 @@
 
 import dataclasses
 import functools
-import statistics
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.benchmark import Timer
 
-from contextcaps.experiments.bench.measuring import repeat
 from contextcaps.experiments.bench.settings import Precision
 
 __all__ = ["Ceilings", "measure_ceilings"]
@@ -45,14 +44,14 @@ def measure_ceilings(device: torch.device, precisions: tuple[Precision, ...], se
     on_gpu = device.type == "cuda"
     numbers = 1 << (28 if on_gpu else 25)
     source, target = (torch.ones(numbers, device=device) for _ in range(2))
-    bandwidth = 2 * source.nbytes / _median(functools.partial(target.copy_, source), device, seconds)
+    bandwidth = 2 * source.nbytes / _median(functools.partial(target.copy_, source), seconds)
 
     side = 8192 if on_gpu else 1024
     operations = {}
     for precision in precisions:
         left, right = (torch.randn(side, side, device=device).to(DTYPES[precision]) for _ in range(2))
         product = torch.empty_like(left)
-        took = _median(functools.partial(torch.matmul, left, right, out=product), device, seconds)
+        took = _median(functools.partial(torch.matmul, left, right, out=product), seconds)
         operations[precision] = 2 * side**3 / took
     return Ceilings(bandwidth, operations, _exponentials(device, seconds))
 
@@ -61,7 +60,7 @@ def _exponentials(device: torch.device, seconds: float) -> float | None:
     """On a CPU, of numbers that stay in the cache. On a GPU, many after each other in one compiled kernel."""
     if device.type == "cpu":
         values = torch.full((1 << 18,), 0.5)  # 1 MiB
-        return values.numel() / _median(lambda: torch.exp(values, out=torch.empty_like(values)), device, seconds)
+        return values.numel() / _median(lambda: torch.exp(values, out=torch.empty_like(values)), seconds)
     chain = 64
 
     def chained(values: torch.Tensor) -> torch.Tensor:
@@ -72,14 +71,16 @@ def _exponentials(device: torch.device, seconds: float) -> float | None:
     values = torch.rand(1 << 24, device=device)
     try:
         compiled = torch.compile(chained, dynamic=False)
-        return chain * values.numel() / _median(lambda: compiled(values), device, seconds)
+        return chain * values.numel() / _median(lambda: compiled(values), seconds)
     except Exception:  # whatever the compiler lacks here
         return None
 
 
-def _median(call: Callable[[], Any], device: torch.device, seconds: float) -> float:
+def _median(call: Callable[[], Any], seconds: float) -> float:
+    """Return seconds of one call; on a GPU of one of many in a row."""
+    timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
     with torch.no_grad():
-        return statistics.median(repeat(call, device, seconds, warm_up=3, least=5, most=200))
+        return timer.blocked_autorange(min_run_time=seconds).median
 
 
 def _rate(value: float, unit: str) -> str:

@@ -1,20 +1,31 @@
-"""Time and peak memory of a call, on a GPU or a CPU."""
+"""Time and peak memory of a call, on a GPU or a CPU; whatever goes wrong is a result, too.
+
+The timing loop is our own. `triton.testing.do_bench` empties the GPU's cache with a tensor of 256 MiB, which would be
+counted as memory, and never sees an empty queue; `torch.utils.benchmark` makes two more calls for each timing, which
+take seconds on a CPU. It measures the ceilings, for which that does not matter.
+"""
 
 import contextlib
 import ctypes
 import dataclasses
 import gc
 import math
+import multiprocessing
+import signal
 import statistics
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from contextcaps.documents import shortened
+from contextcaps.experiments.bench.settings import Precision
 from contextcaps.training.memory import forget_resident_peak, resident_memory
 
-__all__ = ["Cost", "Memory", "measure", "release", "repeat"]
+__all__ = ["Cost", "Memory", "Result", "autocast", "guarded", "in_own_process", "measure"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +42,29 @@ class Cost:
     where it cannot be measured."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What came of measuring: a cost, or in a few words why there is none."""
+
+    cost: Cost | None
+    resident: int = 0
+    """Bytes of weights and inputs, and in a step of their gradients: what every way needs."""
+    reason: str = ""
+    out_of_memory: bool = False
+
+    @classmethod
+    def failed(cls, error: Exception) -> "Result":
+        """Say what went wrong, in a line short enough for a table."""
+        text = str(error)
+        if isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "can't allocate memory" in text:
+            return cls(None, reason="out of memory", out_of_memory=True)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        told = lines[0] if isinstance(error, ValueError) and lines else f"{type(error).__name__}: {' '.join(lines[:2])}"
+        return cls(None, reason=shortened(told, 160))
+
+
 class Memory:
-    """Peak of memory since `start`, in bytes, over what was in use at `base`.
+    """Peak of memory since `start`, in bytes, over what was in use before.
 
     On a GPU what PyTorch's allocator has handed out. On a CPU what the process has resident, whose peak Linux can be
     asked to forget; elsewhere it is not measured.
@@ -41,11 +73,8 @@ class Memory:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.held = 0
+        """Bytes of tensors that the measured thing holds between calls; to be set before `start`."""
         self._base = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0.0
-
-    def hold(self, count: int) -> None:
-        """Say how many bytes of tensors the measured thing holds between calls."""
-        self.held = count
 
     def start(self) -> None:
         """From here on the peak counts. Comes after the warm-up, whose compilers would count on a CPU."""
@@ -73,7 +102,7 @@ def measure(call: Callable[[], Any], memory: Memory, seconds: float, in_a_row: i
     Args:
         call: what to measure; whatever it leaves behind is dropped.
         memory: made before anything that the call uses.
-        seconds: to spend on it; at least three calls are made, whatever they take.
+        seconds: to spend on it; at least three calls are made, whatever they take, and at most a hundred.
         in_a_row: calls that a GPU is given without waiting for it, as by a training loop; their mean counts. 1 measures
             how long one call takes from an empty queue.
     """
@@ -81,41 +110,15 @@ def measure(call: Callable[[], Any], memory: Memory, seconds: float, in_a_row: i
     for _ in range(3 if device.type == "cuda" else 1):  # kernels are compiled and chosen; on a CPU pages are touched
         call()
     memory.start()
-    taken = repeat(call, device, seconds, warm_up=0, in_a_row=in_a_row)
+    taken: list[float] = []
+    began = time.perf_counter()
+    while len(taken) < 3 or (time.perf_counter() - began < seconds and len(taken) < 100):
+        taken.append(_once(call, device, in_a_row))
     return Cost(statistics.median(taken), min(taken), len(taken), memory.peak())
 
 
-def repeat(
-    call: Callable[[], Any],
-    device: torch.device,
-    seconds: float,
-    warm_up: int = 1,
-    least: int = 3,
-    most: int = 100,
-    in_a_row: int = 1,
-) -> list[float]:
-    """Seconds of each of at least `least` calls, and more until `seconds` are over.
-
-    On a GPU from events in its queue, which is empty when a call begins, or the first of so many `in_a_row`.
-    """
-    for _ in range(warm_up):
-        call()
-    taken: list[float] = []
-    began = time.perf_counter()
-    while len(taken) < least or (time.perf_counter() - began < seconds and len(taken) < most):
-        taken.append(_once(call, device, in_a_row))
-    return taken
-
-
-def release(device: torch.device) -> None:
-    """Give back the memory of what was measured before."""
-    gc.collect()  # an error's traceback holds tensors, in a circle
-    if device.type == "cuda":
-        with contextlib.suppress(RuntimeError):  # a kernel that failed may have taken the device with it
-            torch.cuda.empty_cache()
-
-
 def _once(call: Callable[[], Any], device: torch.device, in_a_row: int) -> float:
+    """Return seconds; on a GPU from events in its queue, which is empty when the first call begins."""
     if device.type != "cuda":
         start = time.perf_counter()
         call()
@@ -128,3 +131,60 @@ def _once(call: Callable[[], Any], device: torch.device, in_a_row: int) -> float
     last.record()
     torch.cuda.synchronize(device)
     return first.elapsed_time(last) / 1e3 / in_a_row
+
+
+def guarded(
+    work: Callable[[Any, torch.device, float], Result], case: Any, device: torch.device, seconds: float
+) -> Result:
+    """Measure a case; an error, such as of a compiler or for want of memory, is a result: other cases are to come."""
+    try:
+        return work(case, device, seconds)
+    except Exception as error:
+        return Result.failed(error)
+    finally:
+        gc.collect()  # an error's traceback holds tensors, in a circle
+        if device.type == "cuda":
+            with contextlib.suppress(RuntimeError):  # a kernel that failed may have taken the device with it
+                torch.cuda.empty_cache()
+
+
+def autocast(device: torch.device, precision: Precision) -> torch.autocast:
+    """Return the precision's autocast, which does nothing for fp32."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def in_own_process(work: Callable[..., Result], *arguments: Any) -> Result:
+    """Do `work(*arguments)` in a process of its own, as a CPU's memory that was used once stays with the process.
+
+    The processes are forked from one that has imported everything and computed nothing, so that each starts at once.
+    One that dies is a result, too.
+    """
+    methods = multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+    if "forkserver" in methods:
+        context.set_forkserver_preload(["__main__", "contextcaps.experiments.bench.networks"])
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(sender, work, arguments))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        process.join()
+    except BaseException:
+        process.terminate()
+        raise
+    finally:
+        process.join()
+        receiver.close()
+    if process.exitcode == -signal.SIGKILL:
+        return Result(None, reason="out of memory (the system ended the process)", out_of_memory=True)
+    return Result(None, reason=f"the process ended with code {process.exitcode}")
+
+
+def _send(sender: Connection, work: Callable[..., Result], arguments: tuple[Any, ...]) -> None:
+    with contextlib.suppress(OSError):  # if memory runs out, this process is the one to go
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    with contextlib.suppress(KeyboardInterrupt):  # the one who asked tells of it
+        sender.send(work(*arguments))
+    sender.close()

@@ -4,9 +4,8 @@ import dataclasses
 
 import torch
 
-from contextcaps.experiments.bench.measuring import Memory, measure, release
+from contextcaps.experiments.bench.measuring import Memory, Result, autocast, guarded, measure
 from contextcaps.experiments.bench.settings import BACKBONES, Mode, Precision
-from contextcaps.experiments.bench.ways import Result, autocast, reason_of
 from contextcaps.models.registry import create_model
 
 __all__ = ["NetworkCase", "measure_network", "parse_backbone"]
@@ -25,6 +24,10 @@ class NetworkCase:
     precision: Precision
     mode: Mode
 
+    def words(self) -> str:
+        """All of it that is not the same for every network."""
+        return f"{self.model} on {self.backbone}, {self.mode}, {self.precision}"
+
 
 def parse_backbone(text: str) -> tuple[str, int]:
     """`small@64` as a backbone's name and a side in pixels.
@@ -39,14 +42,8 @@ def parse_backbone(text: str) -> tuple[str, int]:
 
 
 def measure_network(case: NetworkCase, device_name: str, seconds: float) -> Result:
-    """A forward pass or a training step of a whole network; whatever goes wrong is a result, too."""
-    device = torch.device(device_name)
-    try:
-        return _measured(case, device, seconds)
-    except Exception as error:  # such as a package that is missing, or memory; the other networks are still to come
-        return Result(None, reason=reason_of(error))
-    finally:
-        release(device)
+    """Measure a forward pass or a training step of a whole network."""
+    return guarded(_measured, case, torch.device(device_name), seconds)
 
 
 def _measured(case: NetworkCase, device: torch.device, seconds: float) -> Result:
@@ -56,9 +53,8 @@ def _measured(case: NetworkCase, device: torch.device, seconds: float) -> Result
     network.train(case.mode == "step")
     images = torch.rand(case.batch, network.config.in_channels, case.image_size, case.image_size, device=device)
     weights = list(network.parameters())
-    held = sum(each.nbytes for each in (*weights, *network.buffers(), images))
-    resident = held + (sum(each.nbytes for each in weights) if case.mode == "step" else 0)
-    memory.hold(held)
+    memory.held = sum(each.nbytes for each in (*weights, *network.buffers(), images))
+    gradients = sum(each.nbytes for each in weights) if case.mode == "step" else 0
 
     def forward() -> None:
         with torch.no_grad(), autocast(device, case.precision):
@@ -70,4 +66,5 @@ def _measured(case: NetworkCase, device: torch.device, seconds: float) -> Result
         scores.float().square().sum().backward()
         network.zero_grad(set_to_none=True)
 
-    return Result(measure(forward if case.mode == "forward" else step, memory, seconds), resident)
+    cost = measure(forward if case.mode == "forward" else step, memory, seconds)
+    return Result(cost, memory.held + gradients)

@@ -27,7 +27,7 @@ class BenchSettings:
     """capsnet, capsnet-rw-crf, capsnet-rw-crf-corr, capsnet-rw-crf-corr-joined (CORR joins routing);
     by default all on a GPU, capsnet and capsnet-rw-crf-corr on a CPU."""
     ways: Annotated[tuple[str, ...], tyro.conf.arg(metavar="WAY...")] = ()
-    """eager, compiled, fused, lean; by default all."""
+    """eager, compiled, triton, lean; by default all."""
     precisions: Annotated[tuple[Precision, ...], tyro.conf.arg(metavar="{fp32,bf16}...")] = ()
     """By default both on a GPU, fp32 on a CPU."""
     modes: Annotated[tuple[Mode, ...], tyro.conf.arg(metavar="{forward,step}...")] = ("forward", "step")

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from contextcaps.experiments.bench.rows import Row
+import numpy as np
+
+from contextcaps.experiments.bench.results import Row
 from contextcaps.experiments.bench.settings import Axis, Mode, Precision
 from contextcaps.experiments.bench.sizes import AXES, Size
-from contextcaps.experiments.bench.ways import Way
+from contextcaps.experiments.bench.ways import Case, Way
 
 __all__ = ["Line", "Sweep", "exponent", "sweep_sizes"]
 
@@ -31,16 +33,11 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
     >>> round(exponent([1, 2, 4, 8], [3, 12, 48, 192]), 6)
     2.0
     """
-    points = [
-        (math.log(size), math.log(cost))
-        for size, cost in zip(sizes, costs, strict=True)
-        if math.isfinite(cost) and cost > 0
-    ]
-    if len({x for x, _ in points}) < 2:
+    points = [(size, cost) for size, cost in zip(sizes, costs, strict=True) if math.isfinite(cost) and cost > 0]
+    if len({size for size, _ in points}) < 2:
         return math.nan
-    middle, height = (sum(values) / len(points) for values in zip(*points, strict=True))
-    spread = sum((x - middle) ** 2 for x, _ in points)
-    return sum((x - middle) * (y - height) for x, y in points) / spread
+    x, y = np.log(points).T
+    return float(np.polyfit(x, y, deg=1)[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +47,11 @@ class Line:
     head: str
     way: Way
     precision: Precision
-    rows: tuple[Row, ...]
+    rows: tuple[Row[Case], ...]
     values: tuple[int, ...]
     """Of B, K or J."""
 
-    def growth(self, cost: Callable[[Row], float], last: int | None = None) -> float:
+    def growth(self, cost: Callable[[Row[Case]], float], last: int | None = None) -> float:
         """The exponent of a cost, over the whole sweep or its last points: small sizes are all overhead."""
         values, costs = self.values, tuple(map(cost, self.rows))
         finite = [index for index, each in enumerate(costs) if math.isfinite(each)]
@@ -73,10 +70,10 @@ class Sweep:
     lines: tuple[Line, ...]
 
     @classmethod
-    def of(cls, axis: Axis, mode: Mode, sizes: Sequence[Size], base: Size, rows: Sequence[Row]) -> "Sweep":
+    def of(cls, axis: Axis, mode: Mode, sizes: Sequence[Size], base: Size, rows: Iterable[Row[Case]]) -> "Sweep":
         """The sweep through some sizes, from all rows that were measured."""
         wanted = set(sizes)
-        lines: dict[tuple[str, Way, Precision], dict[Size, Row]] = {}
+        lines: dict[tuple[str, Way, Precision], dict[Size, Row[Case]]] = {}
         for row in rows:
             case = row.case
             if case.mode == mode and case.size in wanted:

@@ -1,28 +1,24 @@
-"""The ways to compute a head: eager, compiled, fused, lean. Each becomes a call that can be measured."""
+"""The ways to compute a head: eager, compiled, triton, lean. Each becomes a call that can be measured."""
 
-import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from contextcaps.capsules import unchecked
-from contextcaps.experiments.bench.ceilings import DTYPES
-from contextcaps.experiments.bench.measuring import Cost, Memory, measure, release
+from contextcaps.experiments.bench.measuring import Memory, Result, autocast, guarded, measure
 from contextcaps.experiments.bench.settings import Mode, Precision
 from contextcaps.experiments.bench.sizes import Size, make_head
 from contextcaps.models.head import CapsuleHead
 
-__all__ = ["Case", "Result", "WAYS", "Way", "autocast", "measure_case", "reason_of"]
+__all__ = ["Case", "WAYS", "Way", "measure_case"]
 
-Way = Literal["eager", "compiled", "fused", "lean"]
-WAYS: dict[Way, str] = {"eager": "plain", "compiled": "plain", "fused": "fused", "lean": "lean"}
+Way = Literal["eager", "compiled", "triton", "lean"]
+WAYS: dict[Way, str] = {"eager": "plain", "compiled": "plain", "triton": "fused", "lean": "lean"}
 """Way → the head's backend: all votes in memory; the same under torch.compile; the kernels; a few votes at a time."""
-
-OUT_OF_MEMORY = "out of memory"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,33 +31,33 @@ class Case:
     precision: Precision
     mode: Mode
 
+    @property
+    def batch(self) -> int:
+        return self.size.batch
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What came of it: a cost, or in a few words why there is none."""
-
-    cost: Cost | None
-    resident: int = 0
-    """Bytes of weights and inputs, and in a step of their gradients: what every way needs."""
-    reason: str = ""
+    def words(self) -> str:
+        """What tells it from other cases, in one line."""
+        size = self.size
+        sizes = f"B {size.batch}, K {size.capsules}, J {size.classes}"
+        return f"{self.head}, {sizes}, {self.mode}, {self.precision}, {self.way}"
 
 
 def measure_case(case: Case, device_name: str, seconds: float) -> Result:
-    """Measure one way to compute one head; whatever goes wrong is a result, too."""
-    device = torch.device(device_name)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a compiler says of its own innards
-            return _measured(case, device, seconds)
-    except Exception as error:  # a compiler or a kernel may fail in any manner, and the other ways are still to come
-        return Result(None, reason=reason_of(error))
-    finally:
-        if case.way == "compiled":
-            torch.compiler.reset()  # it keeps the head, otherwise
-        release(device)
+    """Measure one way to compute one head."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a compiler says of its own innards
+        return guarded(_measured, case, torch.device(device_name), seconds)
 
 
 def _measured(case: Case, device: torch.device, seconds: float) -> Result:
+    try:
+        return _measured_head(case, device, seconds)
+    finally:
+        if case.way == "compiled":
+            torch.compiler.reset()  # it keeps the head, otherwise
+
+
+def _measured_head(case: Case, device: torch.device, seconds: float) -> Result:
     torch.manual_seed(0)
     size, backend = case.size, WAYS[case.way]
     memory = Memory(device)
@@ -97,7 +93,7 @@ def _measured(case: Case, device: torch.device, seconds: float) -> Result:
                 leaf.grad = None
 
         resident = held + sum(each.nbytes for each in leaves)
-    memory.hold(held)
+    memory.held = held
     # A training loop does not wait for its GPU; who wants the scores of one batch does.
     return Result(measure(call, memory, seconds, 10 if case.mode == "step" else 1), resident)
 
@@ -110,20 +106,3 @@ def _require_backend(head: CapsuleHead, capsules: Tensor, backend: str) -> None:
         raise ValueError(str(error).rpartition(": ")[2]) from None  # the reason alone
     if taken != backend:
         raise ValueError(f"the head takes {taken} here")
-
-
-@contextlib.contextmanager
-def autocast(device: torch.device, precision: Precision) -> Iterator[None]:
-    """The precision's autocast; none for fp32."""
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=DTYPES[precision] is torch.bfloat16):
-        yield
-
-
-def reason_of(error: Exception) -> str:
-    """What went wrong, in a line short enough for a table."""
-    text = str(error)
-    if isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "can't allocate memory" in text:
-        return OUT_OF_MEMORY
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = lines[0] if isinstance(error, ValueError) and lines else f"{type(error).__name__}: {' '.join(lines[:2])}"
-    return told if len(told) <= 160 else f"{told[:157]}…"

@@ -7,17 +7,19 @@ from xml.etree import ElementTree
 import pytest
 
 from contextcaps.evaluation.report.evaluation import Estimate
-from contextcaps.experiments.ablation.interval_picture import Row, interval_picture
+from contextcaps.experiments.ablation.differences import Difference, draw_differences
 
 
-def rows_of(*points: tuple[float, float, float], kind: str = "images") -> list[Row]:
-    return [Row(f"m{index}", kind, Estimate(*(each / 100 for each in value))) for index, value in enumerate(points)]
+def rows_of(*points: tuple[float, float, float], kind: str = "images") -> list[Difference]:
+    return [
+        Difference(f"m{index}", kind, Estimate(*(each / 100 for each in value))) for index, value in enumerate(points)
+    ]
 
 
-def drawn(rows: list[Row], baseline: str = "base") -> ElementTree.Element:
-    picture, below = interval_picture(rows, baseline).split("</svg>")
-    assert below.startswith("<p>Difference of mAP to")
-    return ElementTree.fromstring(picture + "</svg>")
+def drawn(rows: list[Difference], baseline: str = "base") -> ElementTree.Element:
+    drawing, below = draw_differences(rows, baseline)
+    assert below.startswith("Difference of mAP to")
+    return ElementTree.fromstring(drawing.to_html())
 
 
 def places(svg: ElementTree.Element) -> list[float]:
@@ -40,7 +42,7 @@ def test_a_hopeless_model_does_not_set_the_scale() -> None:
     texts = [each.text for each in beside.iter("text")]
     assert "−27.7" in texts
     assert len(list(beside.iter("path"))) == 1  # to the left, where it goes on
-    assert "Arrowheads: it goes on." in interval_picture(rows_of(*usual, (27.7, 26.8, 28.6)), "base")
+    assert "Arrowheads: it goes on." in draw_differences(rows_of(*usual, (27.7, 26.8, 28.6)), "base").words
 
 
 def test_everything_stays_inside() -> None:
@@ -56,8 +58,8 @@ def test_everything_stays_inside() -> None:
 
 
 def test_names_are_escaped_and_shortened() -> None:
-    rows = [Row("<b>" + "x" * 40, "images", Estimate(0.01, 0.0, 0.02))]
-    text = interval_picture(rows, "a<b")
+    rows = [Difference("<b>" + "x" * 40, "images", Estimate(0.01, 0.0, 0.02))]
+    text = draw_differences(rows, "a<b").drawing.to_html()
     assert "<b>" not in text
     assert "a&lt;b" in text
     assert "…, images" in text
