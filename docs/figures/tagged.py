@@ -35,8 +35,8 @@ def main(run: str) -> None:
         images,
         Path(__file__).with_suffix(".png"),
         "contextcaps on drawn scenes",
-        f"The first test scene of three kinds ({', '.join(KINDS)}), whatever the network says of it. Trained for 8 epochs "
-        "on 3,000 scenes of 32×32 px on a CPU, seed 0; the pictures are drawn larger than the network sees them.",
+        f"The first test scene of three kinds ({', '.join(KINDS)}), whatever the network says of it. Trained for 8 "
+        "epochs on 3,000 scenes of 32×32 px on a CPU, seed 0; drawn larger than the network sees them.",
     )
 
 
