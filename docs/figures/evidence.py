@@ -36,8 +36,8 @@ BASELINES = ("gap", "gmp", "ml-decoder", "ml-gcn", "query2label")
 NAMES = {
     # The runs were made before the global branch had its name.
     "capsnet-scene": "capsnet-global",
-    "ml-decoder-scene": "ml-decoder + global branch",
-    "gmp-scene": "gmp + global branch",
+    "ml-decoder-scene": "ml-decoder + global",
+    "gmp-scene": "gmp + global",
     "rw-gate": "capsnet-rw as gate",
     "capsnet-asl": "capsnet, ASL",
     "ml-decoder-asl": "ml-decoder, ASL",
