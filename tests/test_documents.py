@@ -155,7 +155,7 @@ def test_addresses_agree() -> None:
 
 def test_pages_that_messages_point_at_exist() -> None:
     for path in sorted((ROOT / "src").rglob("*.py")):
-        for page in re.findall(r"docs_page\(\"([\w/-]+)\"\)", text_of(path)):
+        for page in re.findall(r"docs_page\([\"']([\w/-]+)[\"']\)", text_of(path)):
             assert (ROOT / f"docs/{page}.md").exists(), f"{name_of(path)}: {page}"
 
 
