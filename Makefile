@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format figures clean
+.PHONY: demo test lint format docs figures clean
 
 demo: .venv/.ready
 	$(BIN)/contextcaps demo
@@ -20,13 +20,16 @@ format: .venv/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: .venv/.ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
 figures: .venv/.ready
 	$(BIN)/python docs/figures/architecture.py
 	$(BIN)/python docs/figures/scenes.py
 	$(BIN)/python docs/figures/evidence.py
 
 clean:
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

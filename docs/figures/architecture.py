@@ -1,4 +1,4 @@
-"""The architecture picture of the README: how an image becomes tags, and which parts the paper added.
+"""The architecture picture of the concepts page: how an image becomes tags, and which parts the paper and we added.
 
 `python docs/figures/architecture.py` (also as `make figures`) regenerates architecture.svg beside this file. Standard
 library only; the same bytes each time. Lengths are in viewBox units, pixels at full size.
@@ -17,14 +17,16 @@ CRF over the classes within one capsule, aggregation by dynamic routing and/or b
 weights, decision capsules [B, J, I], and their lengths as scores: bed, lamp and window are tags, car and sea are not.
 Two branches leave the primary capsules: RW gives routing its initial weights; a low-level map gives CORR its alpha.
 Below, the models: capsnet is routing; capsnet-rw adds RW; capsnet-rw-crf adds CRF; capsnet-rw-crf-corr has CORR
-instead of routing; contextcaps adds a mean field between decisions, in which the scene as a whole has a say."""
+instead of routing; contextcaps adds a mean field between the classes' logits and a global branch, which leads from the
+backbone's features, average-pooled, through a linear layer to the logits."""
 LETTERS = "B images, J classes", "K = N·N·D primary capsules of A attributes", "J decision capsules of I attributes"
 
 FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
 INK, MUTED, FLOW, LINE, PALE, PAPER, WHITE = "#1f2937", "#566273", "#64748b", "#cbd3de", "#e9edf3", "#fbfcfe", "#ffffff"
 CAPSULE, FAINT, SHEET = "#5577a8", "#a3b4cc", "#dbe3ee"
 RW, CRF, CORR = "#b4530a", "#6d46c9", "#0b7a6f"  # one accent for each addition of the paper
-TINT = {RW: "#fdf3e7", CRF: "#f4f0fd", CORR: "#e8f6f3"}
+GLOBAL = "#a3195b"  # and one for ours
+TINT = {RW: "#fdf3e7", CRF: "#f4f0fd", CORR: "#e8f6f3", GLOBAL: "#fdeef5"}
 STYLES = {  # font size, weight, colour
     "title": (20, 600, INK),
     "heading": (15, 600, INK),
@@ -34,8 +36,9 @@ STYLES = {  # font size, weight, colour
     "badge": (12.5, 600, WHITE),
 }
 
-WIDTH, HEIGHT, MARGIN, PAD = 1200, 586, 32, 12
-RW_LANE, HEADINGS, FLOW_LINE, CAPTIONS, ALPHA_LANE, LEGEND = 76, 156, 268, 366, 424, 484  # heights of the rows, y
+WIDTH, HEIGHT, MARGIN, PAD = 1200, 652, 32, 12
+RW_LANE, HEADINGS, FLOW_LINE, CAPTIONS = 76, 156, 268, 366  # heights of the rows, y
+ALPHA_LANE, GLOBAL_LANE, LEGEND = 424, 490, 550
 STEP_HEIGHT, LINE_HEIGHT = 160, 18
 # Steps: image, backbone, primary capsules, votes, mean field, aggregation, decision capsules, scores.
 STEP_WIDTHS = (84, 70, 116, 94, 138, 164, 92, 148)
@@ -272,7 +275,7 @@ def draw_scores(box: Box) -> str:
         marks += rectangle(Box(start, y - 6, length * score, 12), CAPSULE if tagged else FAINT, radius=3)
         if tagged:
             marks += path(f"M{point((box.right - 15, y))} l5 5 l9 -10", INK, 2.2)
-    return labels(box, "scores", "lengths, [B, J]", "long enough: a tag") + marks
+    return labels(box, "scores", "[B, J]", "high enough: a tag") + marks
 
 
 # Branches, legend, page.
@@ -282,7 +285,8 @@ def draw_branch(fork: float, join: float, lane: float, height: float, end: Point
     """A card on its own lane, reached from the flow line at x = fork, leading over x = join to `end`."""
     card = Box(fork + 22, lane - height / 2, join - fork - 44, height)
     marks = arrow((fork, FLOW_LINE), (fork, lane), (card.x, lane), colour=colour)
-    marks += arrow((card.right, lane), (join, lane), (join, end[1]), end, colour=colour)
+    corner = [(join, end[1])] if end[0] != join else []  # where the end is straight above or below, there is none
+    marks += arrow((card.right, lane), (join, lane), *corner, end, colour=colour)
     return marks + rectangle(card, TINT[colour], colour, 12), card
 
 
@@ -307,27 +311,34 @@ def draw_low_level_map(fork: float, join: float, correlation: Box) -> str:
     return marks + text(card.x + 66, ALPHA_LANE + 16, "[B, N, N] → [B, J, K−1]", anchor="start")
 
 
+def draw_global_branch(fork: float, join: float) -> str:
+    """The global branch: from the backbone's features under everything to the logits, where it is added."""
+    marks, card = draw_branch(fork, join, GLOBAL_LANE, 46, (join, FLOW_LINE + 11), GLOBAL)
+    marks += badge(card.x + PAD, GLOBAL_LANE, "global branch", GLOBAL)
+    words = "mean of the features → linear layer → added to each class’s logit; a mean field between classes"
+    marks += text(card.x + 2 * PAD + badge_width("global branch"), GLOBAL_LANE + 4.5, words, anchor="start")
+    marks += element("circle", cx=join, cy=FLOW_LINE, r=10, fill=WHITE, stroke=GLOBAL, stroke_width=1.8)
+    return marks + text(join, FLOW_LINE + 5, "+", "strong", GLOBAL)
+
+
 def draw_legend() -> str:
-    """Which of the paper's models uses which modules."""
+    """Which model uses which modules."""
     routing, initial, field, correlation = ("routing", FLOW), ("RW", RW), ("CRF", CRF), ("CORR", CORR)
     models = {
         "capsnet": [routing],
         "capsnet-rw": [routing, initial],
         "capsnet-rw-crf": [routing, initial, field],
         "capsnet-rw-crf-corr": [initial, field, correlation],
+        "contextcaps": [initial, field, correlation, ("global branch", GLOBAL)],
     }
     gap = 14
-    width = (WIDTH - 2 * MARGIN - 3 * gap) / 4
-    marks = text(
-        MARGIN,
-        LEGEND - 14,
-        "The paper’s models, each with one part more. contextcaps: the last one, and a mean field between decisions "
-        "where the scene has a say",
-        "note",
-        anchor="start",
-    )
-    for index, (preset, modules) in enumerate(models.items()):
-        card = Box(MARGIN + index * (width + gap), LEGEND, width, 74)
+    needed = [sum(badge_width(name) + 16 for name, _ in modules) + 16 for modules in models.values()]
+    spare = (WIDTH - 2 * MARGIN - (len(models) - 1) * gap - sum(needed)) / len(models)
+    marks = text(MARGIN, LEGEND - 14, "The paper’s models, each with one part more, and ours", "note", anchor="start")
+    left = MARGIN
+    for (preset, modules), width in zip(models.items(), needed, strict=True):
+        card = Box(left, LEGEND, width + spare, 74)
+        left = card.right + gap
         x = card.x + 16
         marks += rectangle(card, WHITE, LINE, 10) + text(x, card.y + 27, preset, "heading", anchor="start")
         for position, (name, colour) in enumerate(modules):
@@ -340,7 +351,7 @@ def draw_legend() -> str:
 def draw_words(right: float) -> str:
     """The title, and what the letters mean."""
     marks = text(MARGIN, 58, TITLE, "title", anchor="start")
-    marks += text(MARGIN, 84, "In colour: the paper’s three additions", "note", anchor="start")
+    marks += text(MARGIN, 84, "In colour: the paper’s additions, and ours", "note", anchor="start")
     for row, words in enumerate(LETTERS):
         marks += text(right, 50 + 22 * row, words, "note", anchor="start")
     return marks
@@ -361,6 +372,7 @@ def build() -> str:
         *(draw_initial_routing(fork, join, routing), draw_low_level_map(fork, join, correlation)),
         *(arrow((one.right + 3, FLOW_LINE), (other.x - 3, FLOW_LINE)) for one, other in pairwise(steps)),
         element("circle", cx=fork, cy=FLOW_LINE, r=4, fill=FLOW),
+        draw_global_branch((backbone.right + primary.x) / 2 - 2, (decisions.right + scores.x) / 2),
         draw_legend(),
     ]
     size: Attributes = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": WIDTH, "height": HEIGHT}

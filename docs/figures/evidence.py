@@ -1,4 +1,4 @@
-"""The figures of docs/results.md, drawn from what ablations found (docs/evidence/*.json).
+"""The figures of docs/results/paper.md, drawn from what ablations found (docs/evidence/*.json).
 
 `python docs/figures/evidence.py` draws them all beside this file; with FOLDER and NAME it takes what they need from the
 ablation.json in an ablation's folder, without the paths of the machine that ran it, and draws nothing.
@@ -31,12 +31,13 @@ ORDER = ("contextcaps", "capsnet-scene", "capsnet-rw", "rw-gate", "capsnet-rw-cr
 ORDER += ("capsnet-rw-literal", "capsnet-rw-crf-literal", "contextcaps-literal", "capsnet-uniform", "capsnet-em")
 ORDER += ("capsnet-asl", "gap", "gap-asl", "gmp", "gmp-scene", "ml-decoder", "ml-decoder-asl", "ml-decoder-scene")
 ORDER += ("ml-gcn", "query2label", "query2label-asl")
-CAPSULES, RIVAL = "#0072B2", "#D55E00"
-RIVALS = ("gap", "gmp", "ml-decoder", "ml-gcn", "query2label")
+CAPSULES, BASELINE = "#0072B2", "#D55E00"
+BASELINES = ("gap", "gmp", "ml-decoder", "ml-gcn", "query2label")
 NAMES = {
-    "capsnet-scene": "capsnet + scene",
-    "ml-decoder-scene": "ml-decoder + scene",
-    "gmp-scene": "gmp + scene",
+    # The runs were made before the global branch had its name.
+    "capsnet-scene": "capsnet-global",
+    "ml-decoder-scene": "ml-decoder + global",
+    "gmp-scene": "gmp + global",
     "rw-gate": "capsnet-rw as gate",
     "capsnet-asl": "capsnet, ASL",
     "ml-decoder-asl": "ml-decoder, ASL",
@@ -110,7 +111,7 @@ def draw_differences() -> None:
             models = [each for each in models if each["label"] not in left_out]
             models.sort(key=lambda each: ORDER.index(each["label"]))
             for place, model in enumerate(reversed(models)):
-                colour = RIVAL if model["preset"] in RIVALS else CAPSULES
+                colour = BASELINE if model["preset"] in BASELINES else CAPSULES
                 each = {key: 100 * value for key, value in model["difference"].items()}
                 axes.plot(
                     [each["low"], each["high"]], [place, place], color=colour, linewidth=2.2, solid_capstyle="butt"
@@ -126,7 +127,9 @@ def draw_differences() -> None:
             axes.set_xlabel(f"test mAP − capsnet (points)\n{below}", fontsize=8.5)
             _tidy(axes)
     figure.suptitle("What helps: differences to the plain CapsNet, 95 % intervals over three seeds", fontweight="bold")
-    figure.supxlabel("blue: capsules, orange: rivals' heads; intervals are paired by seed", fontsize=9, color="#555555")
+    figure.supxlabel(
+        "blue: capsules, orange: baseline heads; intervals are paired by seed", fontsize=9, color="#555555"
+    )
     _save(figure, "differences")
 
 
