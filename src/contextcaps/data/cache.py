@@ -1,10 +1,10 @@
-"""The cache folder: the only place that data code writes to. Entries appear whole or not at all.
+"""Write entries of the cache folder so that each appears whole or not at all; data code writes nowhere else.
 
-An entry is a folder. It is filled under a temporary name beside its final one and renamed when everything is on the
-disk, so that a process that is killed leaves the old state or nothing. One process at a time fills an entry: it holds
-the lock file of the entry's name, and the others wait. The system gives a dead process's lock back, hence temporary
-folders of a name whose lock is free are left-overs, and are removed. Where a file system has no locks, processes may
-fill the same entry at once, each under a name of its own; the first to finish wins.
+An entry is a folder. It is filled under a temporary name beside its final one and renamed once everything is on the
+disk, so that a killed process leaves the old state or nothing. One process at a time fills an entry: it holds the lock
+of the entry's name, and the others wait. The operating system releases a dead process's lock, hence a temporary folder
+whose lock is free is stale, and is removed. Where a file system has no locks, several processes may fill the same
+entry, each under a temporary name of its own; the first to finish wins.
 """
 
 import contextlib
@@ -17,16 +17,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from filelock import FileLock, Timeout
 
 __all__ = ["cache_folder", "discard", "entry_lock", "publish", "remove_stale", "synchronise", "temporary_folder"]
 
-_STALE_WITHOUT_LOCKS = (
-    24 * 3600.0
-)  # seconds after which a temporary folder has no living owner, where locks cannot tell
+_STALE_WITHOUT_LOCKS = 24 * 3600.0  # seconds; older temporary folders have no living owner, where locks cannot tell
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+"""Errors of file systems without locks, such as some network file systems."""
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.tmp")
 
 
@@ -43,28 +40,30 @@ def cache_folder(cache_dir: Path | str | None = None) -> Path:
 
 @contextlib.contextmanager
 def entry_lock(folder: Path, name: str, on_wait: Callable[[], None] | None = None) -> Iterator[bool]:
-    """Hold the lock of an entry; gives False, without a lock, where there are none.
+    """Hold the lock of an entry; yield whether there is one, which is False on file systems without locks.
 
     Args:
         folder: the cache folder.
-        name: the entry's.
+        name: the entry's name.
         on_wait: called once before waiting for another process. None: do not wait, raise BlockingIOError.
     """
-    if fcntl is None:
-        yield False
-        return
-    with open(folder / f".{name}.lock", "a") as file:  # never removed: another process may be waiting for it
+    # Not filelock's soft lock in its place: that one would outlive a killed process.
+    lock = FileLock(folder / f".{name}.lock", fallback_to_soft=False)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock.acquire(blocking=False)
+        except Timeout:
             if on_wait is None:
-                raise
+                raise BlockingIOError(errno.EAGAIN, "another process holds the lock", lock.lock_file) from None
             on_wait()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:  # some network file systems
-            yield False
-            return
-        yield True
+            lock.acquire()
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
 
 
 def temporary_folder(folder: Path, name: str) -> Path:
@@ -113,10 +112,8 @@ def remove_stale(folder: Path, own: str, locked: bool) -> None:
         if locked and match["name"] == own:
             shutil.rmtree(path, ignore_errors=True)
             continue
-        with (
-            contextlib.suppress(OSError),
-            entry_lock(folder, match["name"]) as free,
-        ):  # BlockingIOError: it has an owner
+        # A BlockingIOError says that it has an owner.
+        with contextlib.suppress(OSError), entry_lock(folder, match["name"]) as free:
             if free or time.time() - path.stat().st_mtime > _STALE_WITHOUT_LOCKS:
                 shutil.rmtree(path, ignore_errors=True)
 
