@@ -16,10 +16,10 @@ from types import ModuleType
 from typing import Any
 
 from contextcaps.data.cache import cache_folder
-from contextcaps.data.files import check_access
+from contextcaps.data.file_source import check_access
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Sample
-from contextcaps.data.source import Source, register_source
+from contextcaps.data.source import Source
 from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
 from contextcaps.data.vocabulary import Vocabulary, canonical_split, choose_split
 
@@ -31,7 +31,6 @@ _NO_SPLIT = "all"
 """Stands for the split of a data set that was saved without one."""
 
 
-@register_source("hf")
 class HFSource(Source):
     """A data set with a column of images and one of labels; ids are "train-00000000" and so on.
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from contextcaps.data.files import check_access
+from contextcaps.data.file_source import check_access
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Boxes, Sample
-from contextcaps.data.source import Source, register_source
+from contextcaps.data.source import Source
 from contextcaps.data.vocabulary import choose_split
 
 __all__ = ["MNISTSource", "MultiMNISTSource"]
@@ -76,7 +76,6 @@ class _DigitsSource(Source):
         self.digits = {name: _Digits(folder, name) for name in self.splits if self.split in (None, name)}
 
 
-@register_source("mnist")
 class MNISTSource(_DigitsSource):
     """MNIST, grey repeated to three channels; ids are "train-00000" and so on.
 
@@ -115,7 +114,6 @@ class MNISTSource(_DigitsSource):
             yield from digits.identity()
 
 
-@register_source("multimnist")
 class MultiMNISTSource(_DigitsSource):
     """Pairs of overlapping digits of different classes, with a box around each; ids are "train-0000000" and so on.
 

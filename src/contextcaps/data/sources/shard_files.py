@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-from contextcaps.data.files import check_access
+from contextcaps.data.file_source import check_access
 from contextcaps.data.problems import DataError
 from contextcaps.data.vocabulary import canonical_split
 

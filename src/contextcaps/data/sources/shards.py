@@ -28,7 +28,7 @@ from contextcaps.data.shard_format import (
     decode_mask,
     suffix_of,
 )
-from contextcaps.data.source import Source, register_source
+from contextcaps.data.source import Source
 from contextcaps.data.sources.shard_files import find_shards, split_of_shard
 from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
 from contextcaps.data.vocabulary import Vocabulary, choose_split, read_classes
@@ -59,7 +59,6 @@ class _Entry:
     split: str | None
 
 
-@register_source("shards")
 class ShardsSource(Source):
     """Tar shards, in the order of their names.
 

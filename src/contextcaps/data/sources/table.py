@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from contextcaps.data.files import BadSample, FileSource, Folder, Record, check_access
+from contextcaps.data.file_source import BadSample, FileSource, Folder, Record, check_access
 from contextcaps.data.problems import DataError, OnBad
-from contextcaps.data.source import register_source
 from contextcaps.data.unlabelled import Unlabelled
 from contextcaps.data.vocabulary import Vocabulary, choose_split, read_classes
 
@@ -25,7 +24,6 @@ _TRUTH = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "tru
 _OTHER_SEPARATORS = (";", ",", "|", " ")
 
 
-@register_source("table")
 class TableSource(FileSource):
     """The images of a table, in the order of its rows; an image's id is its path as the table has it.
 

@@ -38,7 +38,7 @@ import PIL
 
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Boxes, Sample
-from contextcaps.data.source import Source, register_source
+from contextcaps.data.source import Source
 from contextcaps.data.sources.scenes.dice import fold, fold_all
 from contextcaps.data.sources.scenes.drawing import Drawing, draw
 from contextcaps.data.sources.scenes.world import CLASSES, KINDS, choose, cooccurrence, presence
@@ -54,7 +54,6 @@ _IMAGE = 0
 """What an image's own hash is for; see `contextcaps.data.sources.scenes.layout` for the others."""
 
 
-@register_source("scenes")
 class ScenesSource(Source):
     """Generated scenes.
 
