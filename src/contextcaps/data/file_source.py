@@ -15,7 +15,6 @@ from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Boxes, Corners, Sample
 from contextcaps.data.source import Source
 from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
-from contextcaps.data.vocabulary import choose_split
 
 __all__ = [
     "BadSample",
@@ -178,13 +177,6 @@ class FileSource(Source):
                 self._records.append(record)
         except DataError as error:
             self.problems.add(record.id, str(error))
-
-    def _choose_split(self, split: str | None) -> tuple[str, ...]:
-        """Return the splits to read: the one asked for, by its own or its plain name, or all."""
-        if split is None:
-            return self.splits
-        self.split = choose_split(split, self.splits, self.name)
-        return (self.split,)
 
     def _finish(self) -> None:
         """Note what was left out, then check the whole."""

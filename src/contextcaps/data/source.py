@@ -19,6 +19,7 @@ import numpy as np
 from contextcaps.data.problems import DataError, OnBad, Problems
 from contextcaps.data.sample import Sample
 from contextcaps.data.sources import SOURCES
+from contextcaps.data.vocabulary import choose_split
 
 __all__ = ["Source", "Subset", "have_same_data", "open_source", "register_source", "source_kinds"]
 
@@ -109,6 +110,13 @@ class Source(abc.ABC, Sequence[Sample]):
             image = _image_bytes(self, index)
             digest.update(len(image).to_bytes(8, "little") + image)
         return digest.hexdigest()[:16]
+
+    def _choose_split(self, split: str | None) -> tuple[str, ...]:
+        """Set `split` to the one asked for, by its own or its plain name; return the splits to read, all for None."""
+        if split is None:
+            return self.splits
+        self.split = choose_split(split, self.splits, self.name)
+        return (self.split,)
 
     def _settle(self) -> None:
         """Raise for bad samples (unless they are skipped) and for an empty source; note classes without a positive."""
