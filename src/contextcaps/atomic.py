@@ -1,4 +1,4 @@
-"""Files that are whole or not there: whatever fails, what was there before stays."""
+"""Write files that are whole or not there: whatever fails, an earlier version stays."""
 
 import os
 from pathlib import Path

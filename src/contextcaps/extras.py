@@ -1,4 +1,4 @@
-"""Packages that are extras: imported when they are needed; where one is missing, the error names the extra."""
+"""Import optional packages when they are needed; where one is missing, the error names the extra that brings it."""
 
 import functools
 import importlib

@@ -1,4 +1,4 @@
-"""Augmentation of whole batches on the training device: random resized crop, horizontal flip, colour.
+"""Augment whole batches on the training device: random resized crop, horizontal flip, colour jitter.
 
 What happens to a batch is a function of (seed, epoch, step) alone: numbers are drawn on the CPU from a generator of
 its own, so that a run that is resumed goes on as if it had never stopped, the same on every device, whatever else
@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class AugmentationConfig(Configuration):
-    """How strongly training images are changed. An amount of 0 leaves a step out."""
+    """Says how strongly training images are changed; an amount of 0 leaves a step out."""
 
     _title: ClassVar[str] = "the augmentation's configuration"
 
@@ -73,7 +73,7 @@ class AugmentationConfig(Configuration):
 
 @dataclasses.dataclass(frozen=True)
 class AugmentationParameters:
-    """What is done to each image of a batch; tensors on the CPU, where they are drawn."""
+    """Holds the augmentation of each image of a batch, in tensors on the CPU, where they are drawn."""
 
     crops: Tensor
     """[B, 4], float32: left, top, right, bottom of the crop, as fractions of the image's width and height."""
@@ -91,7 +91,7 @@ class AugmentationParameters:
 
 @dataclasses.dataclass(frozen=True)
 class AugmentedBatch:
-    """A batch after augmentation."""
+    """Holds a batch after augmentation."""
 
     images: Tensor
     """[B, 3, H, W], of the dtype that went in."""
@@ -141,7 +141,7 @@ class Augmentation:
         )
 
     def parameters(self, count: int, epoch: int, step: int) -> AugmentationParameters:
-        """What is done to the `count` images of a batch."""
+        """Draw the parameters of the `count` images of a batch."""
         state = np.random.SeedSequence([self.seed, epoch, step]).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
         return draw_parameters(self.config, count, generator)
@@ -224,7 +224,7 @@ def augment_images(images: Tensor, parameters: AugmentationParameters) -> Tensor
 
 
 def _sources(parameters: AugmentationParameters, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Where in the image each column [B, W] and each row [B, H] of the result comes from, in pixels, float64.
+    """Return where in the image each column [B, W] and row [B, H] of the result comes from, in pixels, float64.
 
     Pixel x covers x to x + 1, so its centre is at x + ½; numbers here are those of centres, ½ less.
     """
@@ -236,7 +236,7 @@ def _sources(parameters: AugmentationParameters, height: int, width: int) -> tup
 
 
 def _kornia() -> Any:
-    """kornia, which is an extra."""
+    """Import kornia, which is an extra."""
     try:
         import kornia.enhance
         import kornia.geometry

@@ -28,7 +28,7 @@ _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.tmp")
 
 
 def cache_folder(cache_dir: Path | str | None = None) -> Path:
-    """The folder asked for, or $CONTEXTCAPS_CACHE, or contextcaps in the user's cache ($XDG_CACHE_HOME, ~/.cache)."""
+    """Return the folder asked for, $CONTEXTCAPS_CACHE, or contextcaps in $XDG_CACHE_HOME or ~/.cache."""
     if cache_dir is not None:
         return Path(cache_dir).expanduser()
     if os.environ.get("CONTEXTCAPS_CACHE"):
@@ -67,7 +67,7 @@ def entry_lock(folder: Path, name: str, on_wait: Callable[[], None] | None = Non
 
 
 def temporary_folder(folder: Path, name: str) -> Path:
-    """A new empty folder for filling an entry."""
+    """Make a new empty folder for filling an entry."""
     temporary = folder / f".{name}.{secrets.token_hex(8)}.tmp"
     temporary.mkdir()
     return temporary

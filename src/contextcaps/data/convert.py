@@ -1,4 +1,4 @@
-"""Any source to tar shards, which `shards:FOLDER/*.tar` reads back as the same samples in the same order."""
+"""Convert any source to tar shards, which `shards:FOLDER/*.tar` reads back as the same samples in the same order."""
 
 import dataclasses
 import errno
@@ -39,7 +39,7 @@ Member = tuple[str, bytes]
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What was written of one split."""
+    """Describes what was written of one split."""
 
     split: str
     """How its shards' names begin."""
@@ -53,7 +53,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """What `write_all_splits` wrote, and what it left out."""
+    """Describes what `write_all_splits` wrote, and what it left out."""
 
     parts: tuple[Part, ...]
     problems: Problems
@@ -176,11 +176,11 @@ class _Encoder:
 
     @property
     def count(self) -> int:
-        """Different samples met so far, the bad ones included."""
+        """Return the number of different samples so far, the bad ones included."""
         return len(self._digests)
 
     def encode_all(self, source: Source) -> Iterator[list[Member]]:
-        """The members of each sample that can be read and that no earlier part has."""
+        """Yield the members of each sample that can be read and that no earlier part has."""
         self.written = self.repeated = 0
         earlier = self._digests
         self._digests = dict(earlier)

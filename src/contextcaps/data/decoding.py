@@ -1,4 +1,4 @@
-"""Samples to arrays of one size, by several workers at once, in the order asked for.
+"""Decode samples to arrays of one size, with several workers at once, in the order asked for.
 
 Workers are threads: decoding releases Python's lock, and threads were measured as fast as processes on photographs.
 Sources that make pixels in Python themselves (`scenes`) hold the lock while they do; where that would take more than a
@@ -46,7 +46,7 @@ _PROCESSES_PAY_FROM = 4.0  # seconds of work in one process; less is done before
 
 @dataclasses.dataclass(frozen=True)
 class Decoded:
-    """Some samples of a source, decoded; those that could not be read are left out and named in `bad`."""
+    """Holds some decoded samples of a source; those that could not be read are left out and named in `bad`."""
 
     indices: np.ndarray
     """[n], int64: indices in the source."""
@@ -63,7 +63,7 @@ class Decoded:
 
     @classmethod
     def join(cls, pieces: Sequence["Decoded"]) -> "Decoded":
-        """Several as one, in order."""
+        """Join several into one, in order."""
         if len(pieces) == 1:
             return pieces[0]
         masks = None
@@ -87,12 +87,12 @@ class Decoded:
 
 
 def mask_dtype(classes: int) -> np.dtype:
-    """The smallest type that holds every class index + 1."""
+    """Return the smallest integer type that holds every class index + 1."""
     return np.dtype("u1") if classes < 256 else np.dtype("<u2")
 
 
 def mask_tensor(masks: np.ndarray) -> Tensor:
-    """Masks as a tensor: uint8, or int32 where they have 16 bits, which torch knows only half."""
+    """Return masks as a tensor: uint8, or int32 for 16 bits, since torch supports few operations on uint16."""
     return torch.from_numpy(masks if masks.dtype == np.uint8 else masks.astype(np.int32))
 
 
@@ -129,7 +129,7 @@ def decode_samples(source: Source, indices: Sequence[int] | np.ndarray, size: tu
 
 
 def checked_mask(sample: Sample, classes: int) -> np.ndarray:
-    """A sample's mask; a `BadImage` if it is of another size than its image or has other classes than there are."""
+    """Read a sample's mask; raise `BadImage` if its size is not the image's or a value is no class."""
     assert sample.mask is not None
     mask, expected = sample.mask(), image_size(sample.image)
     if mask.shape != expected:
@@ -141,7 +141,7 @@ def checked_mask(sample: Sample, classes: int) -> np.ndarray:
 
 
 def default_workers() -> int:
-    """As many as this process may use cores."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -185,7 +185,7 @@ def decode_ahead(
 
 
 def in_order(pool: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int) -> Iterator[Result]:
-    """`function` of each task, in the tasks' order; at most `ahead` results wait to be asked for."""
+    """Yield `function` of each task, in the tasks' order; at most `ahead` results wait to be asked for."""
     waiting: deque[Future[Result]] = deque()
     try:
         for task in tasks:
@@ -200,7 +200,7 @@ def in_order(pool: Executor, function: Callable[[Task], Result], tasks: Iterable
 
 
 def _wants_processes(source: Source, chunks: Sequence[np.ndarray]) -> bool:
-    """Whether the source makes its pixels in Python, and has so many to make that processes are worth starting."""
+    """Return whether the source makes its pixels in Python, and so many that processes are worth starting."""
     if sys.platform != "linux" or multiprocessing.current_process().daemon or not len(chunks):
         return False
     try:

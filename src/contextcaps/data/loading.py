@@ -1,4 +1,4 @@
-"""Batches for training and scoring: from a prepared copy, or streamed from a source.
+"""Load batches for training and evaluation from a prepared copy, or stream them from a source.
 
     loader = PreparedLoader(prepare(source, 128), batch_size=64, shuffle=True, seed=3)
     for epoch in range(10):
@@ -109,7 +109,7 @@ class Loader(abc.ABC):
         self._resumed = False
 
     def __len__(self) -> int:
-        """Batches in an epoch of this process."""
+        """Return the number of batches in an epoch of this process."""
         own = len(range(self.rank, self.count, self.world_size))
         return self.count // self.world_size // self.batch_size if self.drop_last else -(-own // self.batch_size)
 
@@ -125,7 +125,7 @@ class Loader(abc.ABC):
         self.epoch, self.step = self.epoch + 1, 0
 
     def _indices(self) -> list[np.ndarray]:
-        """Indices of each of this epoch's batches."""
+        """Return the indices of each of this epoch's batches."""
         order = np.arange(self.count)
         if self.shuffle:
             order = np.random.default_rng([self.seed, self.epoch]).permutation(self.count)
@@ -134,10 +134,10 @@ class Loader(abc.ABC):
 
     @abc.abstractmethod
     def _batches(self, indices: list[np.ndarray], epoch: int, first: int) -> Iterator[Batch | None]:
-        """One batch for each set of indices, in order, the first of them being step `first`; None for an empty one."""
+        """Yield a batch for each set of indices, in order, beginning with step `first`; None for an empty one."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: after the batch that was handed out last."""
+        """Return the loader's position: after the batch that was yielded last."""
         return {"epoch": self.epoch, "step": self.step, **self._settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -151,13 +151,13 @@ class Loader(abc.ABC):
         self.epoch, self.step, self._resumed = int(state["epoch"]), int(state["step"]), True
 
     def _settings(self) -> dict[str, Any]:
-        """What a position depends on."""
+        """Return the settings that a position depends on."""
         names = ("count", "batch_size", "shuffle", "seed", "drop_last", "world_size")
         return {name: getattr(self, name) for name in names}
 
 
 class GatheringLoader(Loader):
-    """Batches gathered from memory or mapped files, by one thread a few batches ahead.
+    """Gathers batches from memory or mapped files, in one thread a few batches ahead.
 
     Args:
         count: number of images.
@@ -188,11 +188,11 @@ class GatheringLoader(Loader):
 
     @abc.abstractmethod
     def _gather(self, indices: np.ndarray, epoch: int, step: int) -> Batch:
-        """One batch."""
+        """Gather one batch."""
 
 
 class PreparedLoader(GatheringLoader):
-    """Batches from a prepared copy.
+    """Loads batches from a prepared copy.
 
     Args:
         prepared: the copy.
@@ -217,7 +217,7 @@ class PreparedLoader(GatheringLoader):
 
 
 class StreamLoader(Loader):
-    """Batches decoded from a source as they are needed: nothing is written, and memory holds about two batches ahead.
+    """Decodes batches from a source as they are needed: nothing is written, and memory holds about two batches ahead.
 
     Images that cannot be read end the iteration with a `DataError`, or with on_bad="skip" are left out of their batch,
     which is then smaller, and named in `problems`.

@@ -1,4 +1,4 @@
-"""The prepared copy of a source: decoded and resized once, then read as fast as memory allows.
+"""Prepare a copy of a source: decode and resize it once, then read it as fast as memory allows.
 
 A copy is a folder of the cache, named by the source's fingerprint, the size and the format's version;
 `contextcaps.data.prepared_writer` tells what is in it. The same source gives the same bytes, however many workers made
@@ -34,7 +34,7 @@ _CHUNK = 32  # images that a worker decodes at a time
 
 
 class Prepared:
-    """A prepared copy, memory-mapped. May be shared by threads, and pickled (the other process maps the same files).
+    """Reads a prepared copy through memory maps; threads may share it, and pickling it maps the same files elsewhere.
 
     Args:
         folder: what `prepare` made.
@@ -92,11 +92,11 @@ class Prepared:
 
     @functools.cached_property
     def ids(self) -> tuple[str, ...]:
-        """[n]."""
+        """Return the ids of all images, [n]."""
         return tuple(json.loads((self.folder / "ids.json").read_text(encoding="utf-8")))
 
     def boxes(self, index: int) -> Boxes | None:
-        """The boxes of the image at an index from 0 to n - 1; None if the source has none at all."""
+        """Return the boxes of the image at an index from 0 to n - 1; None if the source has none at all."""
         if self._box_ends is None:
             return None
         (row,) = self._rows([index])
@@ -104,7 +104,7 @@ class Prepared:
         return Boxes(np.array(self._box_labels[rows]), np.array(self._box_corners[rows]))
 
     def batch(self, indices: Sequence[int] | np.ndarray | Tensor, pin_memory: bool = False) -> tuple[Tensor, Tensor]:
-        """Images [B, 3, H, W], uint8, and targets [B, J], uint8, copied from the files.
+        """Copy images [B, 3, H, W], uint8, and targets [B, J], uint8, from the files.
 
         Args:
             indices: [B], from 0 to n - 1, in any order.
@@ -117,13 +117,13 @@ class Prepared:
         return images, torch.from_numpy(np.take(self.targets, rows, axis=0))
 
     def mask_batch(self, indices: Sequence[int] | np.ndarray | Tensor) -> Tensor | None:
-        """Masks [B, H, W], uint8, or int32 if there are more than 255 classes; None if the source has none."""
+        """Copy masks [B, H, W], uint8, or int32 for more than 255 classes; return None if the source has none."""
         if self.masks is None:
             return None
         return mask_tensor(np.take(self.masks, self._rows(indices), axis=0))
 
     def box_batch(self, indices: Sequence[int] | np.ndarray | Tensor) -> BatchBoxes | None:
-        """The boxes of some images; None if the source has none."""
+        """Copy the boxes of some images; return None if the source has none."""
         if self._box_ends is None:
             return None
         rows = self._rows(indices)
@@ -145,7 +145,7 @@ class Prepared:
 
 
 def prepared_folder(source: Source, size: tuple[int, int] | int, cache_dir: Path | str | None = None) -> Path:
-    """Where the prepared copy of a source at a size is, or would be."""
+    """Return the folder where the prepared copy of a source at a size is, or would be."""
     height, width = checked_size(size)
     return cache_folder(cache_dir) / f"{source.kind}-{source.fingerprint()}-{height}x{width}-v{FORMAT}"
 
@@ -204,7 +204,7 @@ def prepare(
 
 
 def _open(final: Path) -> Prepared | None:
-    """The prepared copy, if it is there and whole."""
+    """Open the prepared copy; return None if it is missing or damaged."""
     try:
         return Prepared(final)
     except DataError:
@@ -212,7 +212,7 @@ def _open(final: Path) -> Prepared | None:
 
 
 def _bytes_needed(source: Source, height: int, width: int) -> int:
-    """Size of the copy, as far as is known before its images are read."""
+    """Estimate the copy's size in bytes before its images are read."""
     with_mask = height * width * mask_dtype(len(source.classes)).itemsize if _has_mask(source) else 0
     return len(source) * (3 * height * width + with_mask + len(source.classes) + 64)  # 64: index, id, some boxes
 
@@ -226,7 +226,7 @@ def _has_mask(source: Source) -> bool:
 
 @contextlib.contextmanager
 def _writing(folder: Path, needed: int) -> Iterator[None]:
-    """What goes wrong on the disk, told in one message. (What goes wrong with an image never gets here.)"""
+    """Turn errors of the disk into one message; errors of images never get here."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Splits: those that a source gives are kept; otherwise samples are divided so that every part sees every class.
+"""Keep the splits that a source gives, or else divide its samples so that every part has every class.
 
 The division is the iterative stratification of Sechidis, Tsoumakas and Vlahavas, "On the Stratification of
 Multi-Label Data", ECML PKDD 2011, https://doi.org/10.1007/978-3-642-23808-6_10, Algorithm 1: the class with the fewest
@@ -158,7 +158,7 @@ def iterative_split(targets: np.ndarray, fractions: Mapping[str, float], seed: i
 
 
 def _sizes(count: int, shares: np.ndarray) -> np.ndarray:
-    """Whole numbers [K] nearest to count · shares that add up to `count` (largest remainders), each at least 1."""
+    """Return whole numbers [K] nearest to count · shares with the sum `count` (largest remainders), each at least 1."""
     exact = count * shares / shares.sum()
     sizes = np.floor(exact).astype(np.int64)
     remainders = np.argsort(sizes - exact, kind="stable")
@@ -170,7 +170,7 @@ def _sizes(count: int, shares: np.ndarray) -> np.ndarray:
 
 
 def _hand_out(targets: np.ndarray, shares: np.ndarray, sizes: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Algorithm 1 of Sechidis et al., with the additions above: each sample's part [n]."""
+    """Return each sample's part [n]: Algorithm 1 of Sechidis et al. with the additions above."""
     count, parts = len(targets), len(shares)
     totals = targets.sum(axis=0)  # [J]
     lacking = np.outer(totals, shares)  # [J, K]: positives that each part still lacks
@@ -266,5 +266,5 @@ def _cover(targets: np.ndarray, part_of: np.ndarray, parts: int, random: np.rand
 
 
 def _some(indices: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """At most `count` of the indices, at random."""
+    """Draw at most `count` of the indices."""
     return indices if len(indices) <= count else random.choice(indices, count, replace=False)

@@ -1,4 +1,4 @@
-"""Which labels stay when an image is cropped.
+"""Decide which labels stay when an image is cropped.
 
 A class whose objects left the picture would teach the network to see what is not there:
 
@@ -26,7 +26,7 @@ __all__ = ["BatchBoxes", "visible_targets"]
 
 @dataclasses.dataclass(frozen=True)
 class BatchBoxes:
-    """The boxes of a batch's images, N in all."""
+    """Holds the boxes of a batch's images, N in all."""
 
     images: Tensor
     """[N], int64: index in the batch of the image that the box is in."""
@@ -37,7 +37,7 @@ class BatchBoxes:
 
     @classmethod
     def from_samples(cls, boxes: Sequence[Boxes | None]) -> "BatchBoxes":
-        """The boxes of one sample per image of the batch; None for an image without boxes."""
+        """Collect the boxes of one sample per image of the batch; None for an image without boxes."""
         known = [(index, each) for index, each in enumerate(boxes) if each is not None]
         return cls(
             torch.tensor([index for index, each in known for _ in each.labels], dtype=torch.int64),
@@ -91,7 +91,7 @@ def visible_targets(
 
 
 def _visible_boxes(boxes: BatchBoxes, crops: Tensor, classes: int) -> Tensor:
-    """Greatest share of a box of class j that is inside image b's crop [B, J]; nan where the class has no box."""
+    """Return the greatest share of a box of class j inside image b's crop [B, J]; NaN where the class has no box."""
     corners = boxes.corners.float().clamp(0, 1)  # [N, 4]
     own = crops[boxes.images]  # [N, 4]: the crop of each box's image
     extent = (corners[:, 2:] - corners[:, :2]).clamp_min(0)  # [N, 2]
@@ -104,7 +104,7 @@ def _visible_boxes(boxes: BatchBoxes, crops: Tensor, classes: int) -> Tensor:
 
 
 def _visible_mask(masks: Tensor, crops: Tensor, classes: int) -> Tensor:
-    """Share of class j's mask pixels that is inside image b's crop [B, J]; nan where the class has none."""
+    """Return the share of class j's mask pixels inside image b's crop [B, J]; NaN where the class has none."""
     count, height, width = masks.shape
     columns = (torch.arange(width, device=masks.device) + 0.5) / width  # [W], centres
     rows = (torch.arange(height, device=masks.device) + 0.5) / height  # [H]

@@ -22,14 +22,14 @@ SUFFIXES = (
 
 @dataclasses.dataclass(frozen=True)
 class NotAnImage:
-    """A name that leads to no image; takes an image's place, so that it is reported where it was given."""
+    """Takes the place of an image where a name leads to none, so that it is reported in its order."""
 
     name: str
     why: str
 
 
 def find_images(names: Iterable[str | Path], listed: BinaryIO | None = None) -> Iterator[str | NotAnImage]:
-    """The image files that names stand for, in the order of the names.
+    """Yield the image files that names stand for, in the order of the names.
 
     A name is that of a file, which is taken as it is; of a folder, whose images (by their suffix) are taken recursively
     and sorted, hidden ones and links to folders left out; or a pattern such as `photos/**/*.jpg`, whose files are taken
@@ -49,7 +49,7 @@ def find_images(names: Iterable[str | Path], listed: BinaryIO | None = None) -> 
 
 
 def count_images(names: Iterable[str | Path]) -> int | None:
-    """How many images (and names without one) there are; None where names come from standard input."""
+    """Count images (and names without one); return None where names come from standard input."""
     plain = [os.fspath(name) for name in names]
     return None if "-" in plain else sum(1 for _ in find_images(plain))
 
@@ -66,13 +66,13 @@ def _found(name: str) -> Iterator[str | NotAnImage]:
 
 
 def _or_else(found: Iterator[str | NotAnImage], otherwise: NotAnImage) -> Iterator[str | NotAnImage]:
-    """What is found, or something else if it is nothing."""
+    """Yield what is found, or something else if it is nothing."""
     yield next(found, otherwise)
     yield from found
 
 
 def _in_folder(folder: str) -> Iterator[str | NotAnImage]:
-    """A folder's images, and those of the folders in it, by name."""
+    """Yield a folder's images, and those of the folders in it, by name."""
     try:
         with os.scandir(folder) as entries:
             found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
@@ -89,7 +89,7 @@ def _in_folder(folder: str) -> Iterator[str | NotAnImage]:
 
 
 def _matches(pattern: str) -> Iterator[str]:
-    """The files that a pattern matches; only images where its end says nothing of the kind, as in `photos/**`."""
+    """Yield the files that a pattern matches; only images if it matches any name, as `photos/**` does."""
     anything = os.path.basename(pattern) in ("*", "**")
     for name in sorted(set(glob.iglob(pattern, recursive=True))):
         if not os.path.isdir(name) and (not anything or _looks_like_image(name)):

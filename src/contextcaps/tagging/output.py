@@ -1,4 +1,4 @@
-"""Taggings to JSON lines, CSV or Parquet: to standard output as they come, or to a file that is whole or not there."""
+"""Write taggings as JSON lines, CSV or Parquet, row by row to standard output or whole to a file."""
 
 import abc
 import contextlib
@@ -29,7 +29,7 @@ _ROW_GROUP = 4096  # rows of a Parquet file that are held in memory
 
 
 class Count(NamedTuple):
-    """How many images were tagged, and how many could not be."""
+    """Counts images that were tagged, and those that could not be."""
 
     tagged: int
     failed: int
@@ -50,13 +50,13 @@ class Output(abc.ABC):
 
 
 class _Rows(Protocol):
-    """Where rows go: a file, or `_StandardOutput`."""
+    """Takes rows: a file, or `_StandardOutput`."""
 
     def write(self, rows: bytes, /) -> Any: ...
 
 
 class _Text(Output):
-    """Rows of text, UTF-8.
+    """Writes rows of UTF-8 text.
 
     A file name that is no UTF-8 is written with escapes: in JSON they read back as the same name.
     """
@@ -66,7 +66,7 @@ class _Text(Output):
 
     @abc.abstractmethod
     def row(self, tagging: Tagging) -> str:
-        """A line, with its end."""
+        """Return a line, with its end."""
 
     def write(self, tagging: Tagging) -> None:
         self._put(self.row(tagging))
@@ -76,7 +76,7 @@ class _Text(Output):
 
 
 class _JsonLines(_Text):
-    """One object a line: image, tags with name and score, error if there is one, all scores if they are wanted.
+    """Writes an object a line: image, tags with name and score, error if there is one, all scores if asked for.
 
     A tag that was given says so, and so does the row: with classes that were said to be absent, too.
     """
@@ -98,7 +98,7 @@ class _JsonLines(_Text):
 
 
 class _Csv(_Text):
-    """Columns image, tags and scores ("; " between them, best first), error, and one for each class if wanted.
+    """Writes columns image, tags and scores ("; " between them, best first), error, and each class if asked for.
 
     A column `given` comes after `error` where labels are given.
     """
@@ -125,7 +125,7 @@ class _Csv(_Text):
 
 
 class _Parquet(Output):
-    """Columns image, tags (a list of name and score), error, and a float for each class if wanted.
+    """Writes columns image, tags (a list of name and score), error, and a float for each class if asked for.
 
     A column `given` (a list of name and present) comes after `error` where labels are given.
     """
@@ -199,7 +199,7 @@ def class_columns(classes: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str
 
 
 def check_output(path: Path | None, form: Format | None) -> Format:
-    """The format to write, or a ValueError if the file or the format will not do: before the work, not after it."""
+    """Return the format to write; raise ValueError, before the work starts, if the file or the format will not do."""
     if path is None:
         if form == "parquet":
             raise ValueError("--format parquet: needs a file to write to: --out FILE.parquet")

@@ -1,4 +1,4 @@
-"""A trained model that tags images.
+"""Tag images with a trained model.
 
 tagger = contextcaps.load("runs/first")
 for tagging in tagger.tag(["beach.jpg", "street.jpg"]):
@@ -36,7 +36,7 @@ _LUMA = (0.299, 0.587, 0.114)  # red, green and blue in grey (ITU-R 601, as in P
 
 @dataclasses.dataclass(frozen=True)
 class Tag:
-    """A class that an image shows, as far as the model can tell."""
+    """Names a class that an image shows, according to the model."""
 
     name: str
     score: float
@@ -48,7 +48,7 @@ class Tag:
 
 @dataclasses.dataclass(frozen=True)
 class Tagging:
-    """What a model says of one image."""
+    """Holds a model's answer for one image."""
 
     image: str | int
     """Its path, or where it stood among the images if it has none."""
@@ -63,7 +63,7 @@ class Tagging:
 
 
 class Tagger:
-    """A network with its class names and thresholds.
+    """Tags images with a network, its class names and its thresholds.
 
     Args:
         network: put into evaluation mode.
@@ -134,7 +134,7 @@ class Tagger:
         on_bad: OnBadImage = "report",
         known: Mapping[str, bool] | None = None,
     ) -> Generator[Tagging, None, None]:
-        """As `tag`, but one result after the other: any number of images, of which two batches are held at a time."""
+        """Yield the results of `tag` one by one: for any number of images, of which two batches are in memory."""
         if threshold is not None and not 0 <= threshold <= 1:
             raise ValueError(f"threshold: expected a score from 0 to 1, got {threshold}")
         for name, value in (("top_k", top_k), ("batch_size", batch_size), ("workers", workers)):
@@ -175,7 +175,7 @@ class Tagger:
     def _decoded(
         self, images: Iterable[Any], batch_size: int, workers: int
     ) -> Generator[tuple[str | int, np.ndarray | str], None, None]:
-        """Each image's name with its pixels [3, H, W], or why there are none; the next batch is decoded meanwhile."""
+        """Yield each image's name with its pixels [3, H, W], or why there are none; decode the next batch meanwhile."""
         size = self.network.config.image_size
 
         def decoded(task: tuple[int, Any]) -> tuple[str | int, np.ndarray | str]:
@@ -204,7 +204,7 @@ class Tagger:
         return _Told(dict(known), known_row(known, self.classes))
 
     def scores(self, images: Tensor, known: Tensor | None = None) -> Tensor:
-        """Scores [B, J], float32 on the CPU, of images [B, 3, H, W] as bytes at the network's size.
+        """Return scores [B, J], float32 on the CPU, of images [B, 3, H, W] as bytes at the network's size.
 
         `known` is what the network is told of each of them, [J]: 1 for present, 0 for absent, NaN for the others.
         """

@@ -1,4 +1,4 @@
-"""What can be said of an image's labels from its other labels alone, without the image: the control of known labels.
+"""Predict an image's labels from its other labels alone, without the image: the control for known labels.
 
 Two predictors are fitted to the training labels with random ones hidden, and the better of them, on labels held out
 from both, is the control:
@@ -30,7 +30,7 @@ _HIDDEN = 256
 
 @dataclasses.dataclass(frozen=True)
 class Cooccurrence:
-    """A fitted predictor; call it with known labels [n, J] (NaN: not known) for scores [n, J]."""
+    """Predicts scores [n, J] from known labels [n, J] (NaN: not known)."""
 
     kind: str
     """Which of the predictors won."""

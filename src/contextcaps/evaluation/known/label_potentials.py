@@ -1,4 +1,4 @@
-"""Potentials between classes from labels alone: how much the presence of one speaks for another.
+"""Fit potentials between classes to labels alone: how much one class's presence raises another's logit.
 
 logit_j = b_j + Σ_{j'≠j} W[j', j] · (label_j' − π_j'), with 0 for what is not known, is the pseudo-likelihood fit of an
 Ising model (Besag 1975), made for hidden labels: it is trained on labels of which random ones are hidden.
@@ -35,7 +35,7 @@ _LOOKS = 20  # at the held-out labels, to keep the best weights
 
 
 class LabelPotentials(NamedTuple):
-    """What labels say of each other."""
+    """Holds potentials between classes."""
 
     pairwise: Tensor
     """W, [J, J]."""
@@ -51,7 +51,7 @@ def fit_potentials(
     held_out: float = 0.1,
     device: torch.device | str = "cpu",
 ) -> LabelPotentials:
-    """Potentials fitted to training labels [n, J] of 0 and 1.
+    """Fit potentials to training labels [n, J] of 0 and 1.
 
     Args:
         targets: of the training part.
@@ -73,7 +73,7 @@ def fit_potentials(
 
 
 def divide_labels(targets: Tensor, seed: int, held_out: float) -> tuple[Tensor, Tensor, torch.Generator]:
-    """Labels [n, J] to fit to and to judge by, shuffled, and the generator of all further draws."""
+    """Shuffle labels [n, J] and divide them into a part to fit and one to validate; also return the generator."""
     require_tensor("targets", targets.float(), "n J")
     generator = torch.Generator().manual_seed(seed)
     labels = targets.float().cpu()[torch.randperm(len(targets), generator=generator)]  # [n, J]
@@ -82,7 +82,7 @@ def divide_labels(targets: Tensor, seed: int, held_out: float) -> tuple[Tensor, 
 
 
 class LabelLogistic(nn.Module):
-    """Known labels [n, J] (NaN: not known) → logits [n, J].
+    """Maps known labels [n, J] (NaN: not known) to logits [n, J] by one linear layer between classes.
 
     Args:
         prior: π, [J].
@@ -99,7 +99,7 @@ class LabelLogistic(nn.Module):
 
     @property
     def potentials(self) -> Tensor:
-        """W, [J, J], with zeros on the diagonal."""
+        """Return W, [J, J], with zeros on the diagonal."""
         weight = (self.weight + self.weight.T) / 2 if self.symmetric else self.weight
         return weight - torch.diag(torch.diagonal(weight))
 
@@ -108,7 +108,7 @@ class LabelLogistic(nn.Module):
 
 
 class LabelGroups(nn.Module):
-    """The same with hidden units, which start silent; known labels [n, J] → logits [n, J].
+    """Adds hidden units, which start at zero, to `LabelLogistic`; maps known labels [n, J] to logits [n, J].
 
     Args:
         logistic: what speaks for pairs of classes; trained further.
@@ -135,19 +135,19 @@ class LabelGroups(nn.Module):
 
 
 def prior_logits(prior: Tensor) -> Tensor:
-    """Log-odds of frequencies [J]."""
+    """Return the log-odds of frequencies [J]."""
     return torch.logit(prior, eps=1e-4)
 
 
 def hide_labels(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """Labels [n, J] with NaN in the place of a share drawn evenly from 0 to 1 for each image."""
+    """Replace a share of each image's labels [n, J], drawn uniformly from 0 to 1, by NaN."""
     shares = torch.rand(len(labels), 1, generator=generator)  # [n, 1]
     hidden = torch.rand(labels.shape, generator=generator) < shares  # [n, J]
     return labels.masked_fill(hidden, torch.nan)
 
 
 def hidden_loss(logits: Tensor, labels: Tensor, known: Tensor) -> float:
-    """Mean cross-entropy of the hidden labels."""
+    """Return the mean cross-entropy of the hidden labels."""
     hidden = known.isnan()  # [n, J]
     return float(F.binary_cross_entropy_with_logits(logits[hidden], labels[hidden])) if bool(hidden.any()) else math.inf
 

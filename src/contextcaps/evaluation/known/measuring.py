@@ -1,4 +1,4 @@
-"""What known labels are worth: mAP on the labels that were not given, beside two controls on the same pairs."""
+"""Measure what known labels are worth: mAP on the labels that were not given, beside two controls on the same pairs."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class KnownShare:
-    """Figures at one share of known labels; shares from 0 to 1, all on the pairs of image and class not given."""
+    """Holds the figures at one share of known labels, from 0 to 1, all on the pairs of image and class not given."""
 
     share: float
     given: int
@@ -52,7 +52,7 @@ class KnownShare:
 
 @dataclasses.dataclass(frozen=True)
 class KnownEvaluation:
-    """A model told shares of the labels."""
+    """Holds the evaluation of a model that is given shares of the labels."""
 
     shares: tuple[KnownShare, ...]
     images: int
@@ -68,12 +68,12 @@ class KnownEvaluation:
     """Of which labels are given, of the control, and of the resampling."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain lists, dictionaries and numbers, for JSON."""
+        """Return plain lists, dictionaries and numbers, for JSON."""
         return plain(dataclasses.asdict(self))
 
 
 def parse_shares(text: str) -> tuple[float, ...]:
-    """Shares from words such as "0.25,0.5,0.75", each above 0 and below 1, ascending.
+    """Parse shares such as "0.25,0.5,0.75", each above 0 and below 1, and sort them.
 
     >>> parse_shares("0.5, 0.25")
     (0.25, 0.5)
@@ -91,14 +91,14 @@ def parse_shares(text: str) -> tuple[float, ...]:
 
 
 def require_share(share: float, classes: int) -> None:
-    """A share of so many classes is at least one of them, and leaves one to be found."""
+    """Raise unless a share of so many classes is at least one of them, and leaves one to be predicted."""
     given = round(share * classes)
     if not 0 < given < classes:
         raise ValueError(f"known: a share of {share} of {classes} classes is {given} of them; choose another share")
 
 
 def give(predictions: Predictions, share: float, seed: int, order: Sequence[int] | None = None) -> Tensor:
-    """A share of the true labels of each image, [n, J]; NaN elsewhere.
+    """Return a share of the true labels of each image, [n, J]; NaN elsewhere.
 
     Args:
         predictions: whose images and labels.
@@ -160,7 +160,7 @@ def measure_known(
 
 
 def counted_average_precision(scores: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
-    """AP of each class [J] over the images that count for it, [n, J] bool; NaN where none of them shows it."""
+    """Compute the AP of each class [J] over the images that count for it, [n, J] bool; NaN without a positive."""
     each = [
         average_precision(scores[rows, None, column], targets[rows, None, column], None)
         for column, rows in enumerate(counted.T)

@@ -1,4 +1,4 @@
-"""Precision, recall and F1 once scores have become decisions: a class is said to be there from its threshold on.
+"""Compute precision, recall and F1 of decisions: a class is predicted from its threshold on.
 
 With true_j, said_j and present_j the numbers of images in which class j was rightly said, said, and present:
 
@@ -36,21 +36,21 @@ class Decisions:
 
     @property
     def precision(self) -> Tensor:
-        """[..., J]; 0 for a class that is never said."""
+        """Return the precision of each class [..., J]; 0 for one that is never predicted."""
         return ratio(self.correct, self.said)
 
     @property
     def recall(self) -> Tensor:
-        """[..., J]; 0 for a class that is never present."""
+        """Return the recall of each class [..., J]; 0 for one that is never present."""
         return ratio(self.correct, self.present)
 
     @property
     def f1(self) -> Tensor:
-        """[..., J]."""
+        """Return the F1 of each class [..., J]."""
         return ratio(2 * self.correct, self.said + self.present)
 
     def summary(self) -> dict[str, Tensor]:
-        """CP, CR, CF1, OP, OR, OF1 and macro_F1, each [...]; NaN where no class has a positive."""
+        """Return CP, CR, CF1, OP, OR, OF1 and macro_F1, each [...]; NaN where no class has a positive."""
         class_precision, class_recall, macro_f1 = map(self._mean, (self.precision, self.recall, self.f1))
         correct, said, present = (counts.double().sum(-1) for counts in (self.correct, self.said, self.present))
         nothing = torch.where(present > 0, 0.0, torch.nan)
@@ -65,7 +65,7 @@ class Decisions:
         }
 
     def _mean(self, values: Tensor) -> Tensor:
-        """Over the classes that have a positive."""
+        """Return the mean over the classes that have a positive."""
         counted = (self.present > 0).double()
         return (values * counted).sum(-1) / counted.sum(-1)
 
@@ -99,7 +99,7 @@ def count_decisions(
 
 
 def threshold_tensor(thresholds: float | Array, classes: int) -> Tensor:
-    """Thresholds as [J], float64: more digits than any score, so that a comparison is exact."""
+    """Return thresholds as [J], float64: more digits than any score, so that a comparison is exact."""
     limits = torch.as_tensor(thresholds, dtype=torch.float64).cpu()
     if limits.shape not in ((), (classes,)) or not bool(limits.isfinite().all()):
         raise ValueError(f"thresholds: expected one number or [J={classes}], all finite, got {list(limits.shape)}")
@@ -107,5 +107,5 @@ def threshold_tensor(thresholds: float | Array, classes: int) -> Tensor:
 
 
 def ratio(part: Tensor, whole: Tensor) -> Tensor:
-    """part / whole in float64; 0 where the whole is 0."""
+    """Divide part by whole in float64; return 0 where the whole is 0."""
     return torch.where(whole > 0, part.double() / whole.double().clamp_min(torch.finfo(torch.float64).tiny), 0.0)

@@ -1,4 +1,4 @@
-"""Scores and targets of many images, read piece by piece, so that they need not fit into memory or onto a device."""
+"""Read scores and targets of many images piece by piece, so that they need not fit into memory or onto a device."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ PAIR_BYTES = 96
 
 
 class Pairs:
-    """Scores and targets [n, J], handed out in checked pieces on a device.
+    """Gives scores and targets [n, J] in checked pieces on a device.
 
     A piece is as large as `chunk_bytes` allows, counting `PAIR_BYTES` for each pair, and at least one image (`rows`) or
     one class (`columns`).
@@ -57,7 +57,7 @@ class Pairs:
         self.device = torch.device(device or (scores.device if isinstance(scores, Tensor) else "cpu"))
 
     def rows(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Some images at a time: which, their scores [r, J], and their targets [r, J] as bool."""
+        """Yield some images at a time: which, their scores [r, J], and their targets [r, J] as bool."""
         step = max(1, self.chunk_bytes // (PAIR_BYTES * max(1, self.classes)))
         for first in range(0, self.images, step):
             piece = slice(first, min(first + step, self.images))
@@ -65,7 +65,7 @@ class Pairs:
             yield piece, scores.contiguous(), targets.contiguous()
 
     def columns(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Some classes at a time: which, their scores [c, n], and their targets [c, n] as bool."""
+        """Yield some classes at a time: which, their scores [c, n], and their targets [c, n] as bool."""
         step = max(1, self.chunk_bytes // (PAIR_BYTES * max(1, self.images)))
         for first in range(0, self.classes, step):
             piece = slice(first, min(first + step, self.classes))
@@ -85,14 +85,14 @@ class Pairs:
 
 
 def _tensor(piece: Array) -> Tensor:
-    """A piece of an array as a tensor; of a NumPy array, whose memory may be read-only or swapped, a copy."""
+    """Return a piece of an array as a tensor; copy a NumPy array, whose memory may be read-only or swapped."""
     if isinstance(piece, Tensor):
         return piece.detach()
     return torch.from_numpy(np.array(piece, dtype=piece.dtype.newbyteorder("="), subok=False))
 
 
 def _truth(piece: Array) -> Tensor:
-    """Targets as bool; anything but 0 and 1 is refused."""
+    """Return targets as bool; raise for anything but 0 and 1."""
     if piece.dtype in (torch.bool, np.dtype(bool)):
         return _tensor(piece)
     present = piece == 1

@@ -1,4 +1,4 @@
-"""The k classes with the highest scores, whatever those scores are."""
+"""Count how many of the k classes with the highest scores are present."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ __all__ = ["TopK", "count_top_k", "hits"]
 
 @dataclasses.dataclass(frozen=True)
 class TopK:
-    """How often the k best-scored classes of an image are present; overall, as OP, OR and OF1 are."""
+    """Counts present classes among the k best-scored of each image, over all images together, as OP, OR and OF1 do."""
 
     k: int
     hits: Tensor
@@ -24,7 +24,7 @@ class TopK:
     images: int
 
     def summary(self) -> dict[str, Tensor]:
-        """precision, recall and F1, each [...]; recall and F1 are NaN if nothing is present anywhere."""
+        """Return precision, recall and F1, each [...]; recall and F1 are NaN if nothing is present anywhere."""
         said = torch.full_like(self.present, self.k * self.images)
         nothing = torch.where(self.present > 0, 0.0, torch.nan)
         return {
@@ -53,7 +53,7 @@ def count_top_k(
 
 
 def hits(scores: Tensor, targets: Tensor, k: int) -> Tensor:
-    """Present classes among the k best of each image: [r, J] to [r], float64.
+    """Count the present classes among the k best of each image: [r, J] to [r], float64.
 
     Where several scores are equal at the k-th place, it is the expected number over all ways to choose among them, so
     that the order of the classes does not matter.
