@@ -16,10 +16,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
-__all__ = ["cache_folder", "discard", "entry_lock", "publish", "remove_stale", "synchronise", "temporary_folder"]
+__all__ = ["cache_folder", "entry_lock", "open_or_fill", "publish", "synchronise", "temporary_folder"]
+
+Entry = TypeVar("Entry")
 
 _STALE_WITHOUT_LOCKS = 24 * 3600.0  # seconds; older temporary folders have no living owner, where locks cannot tell
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
@@ -66,6 +69,39 @@ def entry_lock(folder: Path, name: str, on_wait: Callable[[], None] | None = Non
         lock.release()
 
 
+def open_or_fill(
+    final: Path, open_entry: Callable[[], Entry | None], fill: Callable[[Path], None], on_wait: Callable[[], None]
+) -> Entry:
+    """Open an entry; fill it first if it is missing or damaged. One process at a time does so, the others wait.
+
+    Args:
+        final: the entry's folder; its parent, the cache folder, is made if need be.
+        open_entry: opens the entry; returns None if it is missing or damaged.
+        fill: writes the entry's files into an empty folder.
+        on_wait: called once before waiting for another process.
+    """
+    found = open_entry()
+    if found is not None:
+        return found
+    folder, name = final.parent, final.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with entry_lock(folder, name, on_wait) as locked:
+        _remove_stale(folder, name, locked)
+        found = open_entry()  # another process may have filled it while this one waited
+        if found is None:
+            _discard(final)
+            temporary = temporary_folder(folder, name)
+            try:
+                fill(temporary)
+                publish(temporary, final)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)  # gone already if all went well
+            found = open_entry()
+    if found is None:
+        raise OSError(errno.EIO, "cannot be read right after it was written", str(final))
+    return found
+
+
 def temporary_folder(folder: Path, name: str) -> Path:
     """Make a new empty folder for filling an entry."""
     temporary = folder / f".{name}.{secrets.token_hex(8)}.tmp"
@@ -87,8 +123,8 @@ def publish(temporary: Path, final: Path) -> None:
     synchronise(final.parent)
 
 
-def discard(final: Path) -> None:
-    """Remove an entry: first by its name, at once, then its files."""
+def _discard(final: Path) -> None:
+    """Remove an entry: first its name, at once, then its files."""
     doomed = final.parent / f".{final.name}.{secrets.token_hex(8)}.tmp"
     try:
         os.rename(final, doomed)
@@ -97,14 +133,8 @@ def discard(final: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def remove_stale(folder: Path, own: str, locked: bool) -> None:
-    """Remove what killed processes left behind.
-
-    Args:
-        folder: the cache folder.
-        own: name of the entry that this process is filling.
-        locked: whether it holds that entry's lock.
-    """
+def _remove_stale(folder: Path, own: str, locked: bool) -> None:
+    """Remove what killed processes left behind; `locked`: this process holds the lock of the entry `own`."""
     for path in folder.glob(".*.tmp"):
         match = _TEMPORARY.fullmatch(path.name)
         if match is None:

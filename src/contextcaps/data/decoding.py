@@ -2,7 +2,7 @@
 
 Workers are threads: decoding releases Python's lock, and threads were measured as fast as processes on photographs.
 Sources that make pixels in Python themselves (`scenes`) hold the lock while they do; where that would take more than a
-few seconds, the workers are forked processes instead (on Linux). What comes out is the same either way.
+few seconds, the workers are forked processes instead (on Linux). The result is the same either way.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ __all__ = [
     "decode_ahead",
     "decode_samples",
     "default_workers",
-    "in_order",
+    "map_in_order",
     "mask_dtype",
     "mask_tensor",
 ]
@@ -41,7 +41,7 @@ __all__ = [
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_PROCESSES_PAY_FROM = 4.0  # seconds of work in one process; less is done before the others have got going
+_PROCESSES_PAY_FROM = 4.0  # seconds of work in one process; less is done before the others have started
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,11 +155,11 @@ def decode_ahead(
     """Decode chunks of indices by several workers, in order.
 
     Args:
-        source: where they come from.
-        chunks: indices, those of a chunk decoded by one worker.
+        source: the samples' source.
+        chunks: indices; one worker decodes a chunk.
         size: (height, width).
-        workers: how many chunks to decode at once; as many as there are cores by default.
-        ahead: how many chunks may wait in memory to be asked for, two for each worker at least.
+        workers: chunks to decode at once; as many as there are cores by default.
+        ahead: chunks that may wait in memory to be asked for, at least two for each worker.
     """
     workers = default_workers() if workers is None else max(1, workers)
     pool: Executor
@@ -175,7 +175,7 @@ def decode_ahead(
             return decode_samples(source, chunk, size)
 
     try:
-        yield from in_order(pool, function, chunks, max(ahead, 2 * workers))
+        yield from map_in_order(pool, function, chunks, max(ahead, 2 * workers))
     except BrokenProcessPool:
         raise DataError(
             f"{source.name}: a process that read images was killed (out of memory?); try workers=1"
@@ -184,7 +184,9 @@ def decode_ahead(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def in_order(pool: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int) -> Iterator[Result]:
+def map_in_order(
+    pool: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
+) -> Iterator[Result]:
     """Yield `function` of each task, in the tasks' order; at most `ahead` results wait to be asked for."""
     waiting: deque[Future[Result]] = deque()
     try:
@@ -211,11 +213,11 @@ def _wants_processes(source: Source, chunks: Sequence[np.ndarray]) -> bool:
             source.sample(int(index))
         seconds = (time.perf_counter() - start) / len(chunks[0][:3])
     except (OSError, DataError):
-        return False  # told when it is decoded
+        return False  # reported when it is decoded
     return seconds * sum(len(chunk) for chunk in chunks) > _PROCESSES_PAY_FROM
 
 
-_process: tuple[Source, tuple[int, int]]  # in a worker process: what it decodes
+_process: tuple[Source, tuple[int, int]]  # in a worker process: the source, and the size to decode to
 
 
 def _start_process(source: Source, size: tuple[int, int], parent: int) -> None:

@@ -1,13 +1,13 @@
 """Decode image files to pixels and resize them; nothing else does.
 
-Two ways that agree. The fast one (the default) lets libjpeg decode at a half, quarter or eighth of the size where that
-leaves at least twice the target's height and width (`Image.draft`), and resizes with torch's antialiased kernel for
-bytes; the plain one decodes at full size and resizes with Pillow. Both use the same triangle filter. They agree to
-1 of 255 levels where JPEG's scaling has no part (other formats, or targets above half the image's size); where it has,
-a photograph's pixels differ by at most `MEAN_TOLERANCE` levels on average and `MAX_TOLERANCE` at worst: JPEG's own
-filter is a little sharper.
+There are two ways, which agree. The fast one (the default) lets libjpeg decode at a half, quarter or eighth of the
+size where that leaves at least twice the target's height and width (`Image.draft`), and resizes with torch's
+antialiased kernel for bytes; the plain one decodes at full size and resizes with Pillow. Both use the same triangle
+filter. They agree to 1 of 255 levels without JPEG's scaling (other formats, or targets above half the image's size);
+with it, a photograph's pixels differ by at most `MEAN_TOLERANCE` levels on average and `MAX_TOLERANCE` at worst:
+JPEG's own filter is a little sharper.
 
-What comes out is always [H, W, 3] bytes in RGB, upright:
+The result is always [H, W, 3] bytes in RGB, upright:
 - EXIF's orientation is applied (all eight).
 - Transparent pixels are laid on white, whether from an alpha channel, a palette or a transparent colour.
 - Grey, 1-bit and palette images become RGB; CMYK is converted without a colour profile, JPEG's inverted (Adobe) kind
@@ -40,6 +40,7 @@ __all__ = [
     "decode",
     "image_size",
     "resize_mask",
+    "upright_pixels",
 ]
 
 MAX_PIXELS = 89_478_485
@@ -95,6 +96,11 @@ def decode(
     return np.ascontiguousarray(_turn(pixels, orientation))
 
 
+def upright_pixels(opened: Image.Image) -> np.ndarray:
+    """Return the pixels of an image that Pillow has open, [H, W, 3], uint8, RGB, upright, transparent ones on white."""
+    return np.ascontiguousarray(_turn(_rgb(opened), _orientation(opened)))
+
+
 def image_size(image: bytes | Path | np.ndarray) -> tuple[int, int]:
     """Return the (height, width) that `decode` would give, from the file's header alone."""
     if isinstance(image, np.ndarray):
@@ -116,7 +122,7 @@ def resize_mask(mask: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def checked_size(size: tuple[int, int] | int) -> tuple[int, int]:
-    """Return a size, given as (height, width) or one number for both, as (height, width); raise ValueError otherwise."""
+    """Return (height, width) for a size given so, or as one number for both; raise ValueError for others."""
     sides = (size, size) if isinstance(size, int) else size
     whole = isinstance(sides, tuple | list) and all(isinstance(s, int | np.integer) and s >= 1 for s in sides)
     if not whole or len(sides) != 2 or isinstance(size, bool):
@@ -230,9 +236,8 @@ def _resize(pixels: np.ndarray, size: tuple[int, int] | None, fast: bool) -> np.
         return pixels
     if not fast:
         return np.array(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))
-    writeable = (
-        pixels if pixels.flags.writeable and min(pixels.strides) > 0 else pixels.copy()
-    )  # torch accepts no other
-    tensor = torch.from_numpy(writeable).permute(2, 0, 1)[None]  # [1, 3, H, W], channels last in memory
+    if not pixels.flags.writeable or min(pixels.strides) <= 0:
+        pixels = pixels.copy()  # torch accepts no other
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]  # [1, 3, H, W], channels last in memory
     resized = interpolate(tensor, size=size, mode="bilinear", antialias=True)
     return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contextcaps.data.decoding import Decoded, decode_ahead, in_order, mask_tensor
+from contextcaps.data.decoding import Decoded, decode_ahead, map_in_order, mask_tensor
 from contextcaps.data.images import checked_size
 from contextcaps.data.prepared import Prepared
 from contextcaps.data.problems import OnBad, Problems
@@ -184,7 +184,7 @@ class GatheringLoader(Loader):
             yield from map(gather, tasks)
             return
         with ThreadPoolExecutor(1, "gather") as pool:
-            yield from in_order(pool, gather, tasks, self.prefetch)
+            yield from map_in_order(pool, gather, tasks, self.prefetch)
 
     @abc.abstractmethod
     def _gather(self, indices: np.ndarray, epoch: int, step: int) -> Batch:

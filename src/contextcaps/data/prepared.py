@@ -1,8 +1,8 @@
 """Prepare a copy of a source: decode and resize it once, then read it as fast as memory allows.
 
 A copy is a folder of the cache, named by the source's fingerprint, the size and the format's version;
-`contextcaps.data.prepared_writer` tells what is in it. The same source gives the same bytes, however many workers made
-them and however often they were stopped before.
+`contextcaps.data.prepared_writer` describes its files. The same source gives the same bytes, however many workers
+made them and however often they were stopped before.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contextcaps.data.cache import cache_folder, discard, entry_lock, publish, remove_stale, temporary_folder
+from contextcaps.data.cache import cache_folder, open_or_fill
 from contextcaps.data.decoding import decode_ahead, mask_dtype, mask_tensor
 from contextcaps.data.images import checked_size
 from contextcaps.data.prepared_writer import FORMAT, PreparedWriter
@@ -37,7 +37,7 @@ class Prepared:
     """Reads a prepared copy through memory maps; threads may share it, and pickling it maps the same files elsewhere.
 
     Args:
-        folder: what `prepare` made.
+        folder: the folder that `prepare` made.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -180,24 +180,16 @@ def prepare(
         raise DataError(str(error)) from None  # which commands tell in one line
     problems = Problems(source.name, source.problems.on_bad if on_bad is None else on_bad)
     final = prepared_folder(source, (height, width), cache_dir)
-    folder, name = final.parent, final.name
 
     def tell_waiting() -> None:
         if progress:
             print(f"{source.name}: another process is preparing it; waiting for it", file=sys.stderr, flush=True)
 
-    prepared = _open(final)
-    if prepared is None:
-        needed = _bytes_needed(source, height, width)
-        with _writing(folder, needed):
-            folder.mkdir(parents=True, exist_ok=True)
-            with entry_lock(folder, name, tell_waiting) as locked:
-                remove_stale(folder, name, locked)
-                prepared = _open(final)  # by another process, while this one waited
-                if prepared is None:
-                    discard(final)
-                    _make(source, (height, width), final, problems, workers, progress, needed)
-                    prepared = Prepared(final)
+    def fill(folder: Path) -> None:
+        _write(source, (height, width), folder, problems, workers, progress)
+
+    with _disk_errors(final.parent, source, (height, width)):
+        prepared = open_or_fill(final, lambda: _open(final), fill, tell_waiting)
     problems.found = list(prepared.problems)  # a copy made with "skip" is no good where bad images are to be refused
     problems.settle()
     return prepared
@@ -211,8 +203,9 @@ def _open(final: Path) -> Prepared | None:
         return None
 
 
-def _bytes_needed(source: Source, height: int, width: int) -> int:
+def _bytes_needed(source: Source, size: tuple[int, int]) -> int:
     """Estimate the copy's size in bytes before its images are read."""
+    height, width = size
     with_mask = height * width * mask_dtype(len(source.classes)).itemsize if _has_mask(source) else 0
     return len(source) * (3 * height * width + with_mask + len(source.classes) + 64)  # 64: index, id, some boxes
 
@@ -221,11 +214,11 @@ def _has_mask(source: Source) -> bool:
     try:
         return source.sample(0).mask is not None
     except (OSError, DataError):
-        return False  # told when it is decoded
+        return False  # reported when it is decoded
 
 
 @contextlib.contextmanager
-def _writing(folder: Path, needed: int) -> Iterator[None]:
+def _disk_errors(folder: Path, source: Source, size: tuple[int, int]) -> Iterator[None]:
     """Turn errors of the disk into one message; errors of images never get here."""
     try:
         yield
@@ -235,54 +228,44 @@ def _writing(folder: Path, needed: int) -> Iterator[None]:
             "StreamLoader in Python needs no copy"
         )
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            needed = f"{_bytes_needed(source, size):,} bytes"
             raise DataError(
-                f"{folder}: the disk is full; the prepared copy needs {needed:,} bytes. Free some space, {elsewhere}"
+                f"{folder}: the disk is full; the prepared copy needs {needed}. Free some space, {elsewhere}"
             ) from error
         raise DataError(
             f"{folder}: cannot be written to ({error.strerror or error}). Mend that, {elsewhere}"
         ) from error
 
 
-def _make(
-    source: Source,
-    size: tuple[int, int],
-    final: Path,
-    problems: Problems,
-    workers: int | None,
-    progress: bool,
-    needed: int,
+def _write(
+    source: Source, size: tuple[int, int], folder: Path, problems: Problems, workers: int | None, progress: bool
 ) -> None:
-    """Decode everything into a temporary folder, then give it its final name."""
-    free = shutil.disk_usage(final.parent).free
-    if free < needed:
+    """Decode a source into the files of a prepared copy in an empty folder."""
+    free = shutil.disk_usage(folder).free
+    if free < _bytes_needed(source, size):
         raise OSError(errno.ENOSPC, f"{free:,} bytes free")
     targets = source.targets()
     chunks = np.split(np.arange(len(source)), range(_CHUNK, len(source), _CHUNK))
-    temporary = temporary_folder(final.parent, final.name)
-    try:
-        with (
-            PreparedWriter(temporary, size, len(source.classes)) as writer,
-            progress_of(f"preparing {source.name}", len(source), progress) as tell,
-        ):
-            for decoded in decode_ahead(source, chunks, size, workers):
-                problems.found += decoded.bad
-                if not (problems.found and problems.on_bad == "stop"):  # nothing to keep: only look for more problems
-                    writer.add(decoded, targets[decoded.indices])
-                tell(len(decoded.indices) + len(decoded.bad))
-            problems.settle()
-            if writer.count == 0:
-                raise DataError(f"{source.name}: no image can be read; {problems.summary()}")
-            writer.finish(
-                {
-                    "source": source.name,
-                    "kind": source.kind,
-                    "split": source.split,
-                    "fingerprint": source.fingerprint(),
-                    "size": list(size),
-                    "classes": list(source.classes),
-                    "problems": [[problem.where, problem.what] for problem in problems.found],
-                }
-            )
-        publish(temporary, final)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # gone already if all went well
+    with (
+        PreparedWriter(folder, size, len(source.classes)) as writer,
+        progress_of(f"preparing {source.name}", len(source), progress) as tell,
+    ):
+        for decoded in decode_ahead(source, chunks, size, workers):
+            problems.found += decoded.bad
+            if not (problems.found and problems.on_bad == "stop"):  # nothing to keep: only look for more problems
+                writer.add(decoded, targets[decoded.indices])
+            tell(len(decoded.indices) + len(decoded.bad))
+        problems.settle()
+        if writer.count == 0:
+            raise DataError(f"{source.name}: no image can be read; {problems.summary()}")
+        writer.finish(
+            {
+                "source": source.name,
+                "kind": source.kind,
+                "split": source.split,
+                "fingerprint": source.fingerprint(),
+                "size": list(size),
+                "classes": list(source.classes),
+                "problems": [[problem.where, problem.what] for problem in problems.found],
+            }
+        )

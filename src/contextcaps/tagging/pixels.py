@@ -10,15 +10,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-# How a Pillow image becomes upright RGB is decided in one place, for files and for images that are open already.
-from contextcaps.data.images import BadImage, _orientation, _rgb, _turn, decode
+from contextcaps.data.images import BadImage, decode, upright_pixels
 from contextcaps.tagging.inputs import NotAnImage
 
 __all__ = ["as_images", "name_of", "pixels_of"]
 
 _EXPECTED = "a path, bytes, a PIL image, an array [H, W, 3] of uint8 or a tensor [3, H, W], or several of them"
 
-_pillow = threading.Lock()  # an image that Pillow has open reads its file when it is first used, and not thread-safely
+_pillow = threading.Lock()  # an open Pillow image reads its file when it is first used, which is not thread-safe
 
 
 def as_images(images: Any) -> Any:
@@ -44,7 +43,7 @@ def pixels_of(image: Any, size: tuple[int, int]) -> np.ndarray:
 
     Raises:
         BadImage: it cannot be read, or its pixels make no sense.
-        ValueError: it is nothing that could be an image.
+        ValueError: its type cannot be an image.
     """
     if isinstance(image, NotAnImage):
         raise BadImage(image.why)
@@ -67,7 +66,7 @@ def _from_pillow(image: Image.Image) -> np.ndarray:
     """Return pixels [H, W, 3], uint8, as from a file: upright, transparent pixels on white."""
     try:
         with _pillow:
-            return np.ascontiguousarray(_turn(_rgb(image), _orientation(image)))
+            return upright_pixels(image)
     except (BadImage, MemoryError):
         raise
     except Exception as error:  # as for files: Pillow raises nearly every kind of error

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contextcaps.data.decoding import default_workers, in_order
+from contextcaps.data.decoding import default_workers, map_in_order
 from contextcaps.data.images import BadImage
 from contextcaps.data.problems import DataError
 from contextcaps.models.loading import load_model
@@ -188,7 +188,7 @@ class Tagger:
 
         pool = ThreadPoolExecutor(workers, "decode")
         try:
-            yield from in_order(pool, decoded, enumerate(images), max(batch_size, 2 * workers))
+            yield from map_in_order(pool, decoded, enumerate(images), max(batch_size, 2 * workers))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
