@@ -1,10 +1,11 @@
 """Augment whole batches on the training device: random resized crop, horizontal flip, colour jitter.
 
-What happens to a batch is a function of (seed, epoch, step) alone: numbers are drawn on the CPU from a generator of
-its own, so that a run that is resumed goes on as if it had never stopped, the same on every device, whatever else
-draws random numbers. Crop and flip are one warp (kornia), so pixels are interpolated once.
+A batch's augmentation is a function of (seed, epoch, step) alone: numbers are drawn on the CPU from a generator of
+its own, so that a resumed run continues as if it had never stopped, the same on every device, whatever else draws
+random numbers. kornia computes the pixels; its own augmentation classes draw from the global generator, and know no
+labels. Crop and flip are one warp, so pixels are interpolated once.
 
-Labels whose object left the crop are taken off: `contextcaps.data.visibility` has the rule.
+Labels of objects outside of the crop are removed: `contextcaps.data.visibility` has the rule.
 """
 
 import dataclasses
@@ -38,9 +39,9 @@ class AugmentationConfig(Configuration):
     crop_scale: tuple[float, float] = (0.4, 1.0)
     """Least and greatest area of the crop, as a share of the image's; (1, 1) for no crop."""
     crop_ratio: tuple[float, float] = (0.75, 4 / 3)
-    """Least and greatest width over height of the crop, relative to the image's own: how far it is stretched."""
+    """Least and greatest width over height of the crop, relative to the image's own."""
     flip: float = 0.5
-    """Chance that an image is mirrored left to right."""
+    """Probability that an image is mirrored left to right."""
     brightness: float = 0.2
     """Pixels are multiplied by 1 ± up to this."""
     contrast: float = 0.2
@@ -59,14 +60,8 @@ class AugmentationConfig(Configuration):
             if not 0 < low <= high <= greatest or math.isinf(high):
                 limit = "" if math.isinf(greatest) else f" ≤ {greatest:g}"
                 raise ValueError(f"{name}: expected 0 < least ≤ greatest{limit}, got ({low}, {high})")
-        for name, most in (
-            ("flip", 1.0),
-            ("brightness", 1.0),
-            ("contrast", 1.0),
-            ("saturation", 1.0),
-            ("hue", 0.5),
-            ("min_visible", 1.0),
-        ):
+        for name in ("flip", "brightness", "contrast", "saturation", "hue", "min_visible"):
+            most = 0.5 if name == "hue" else 1.0
             if not 0 <= getattr(self, name) <= most:
                 raise ValueError(f"{name}: expected a number from 0 to {most:g}, got {getattr(self, name)}")
 
@@ -96,13 +91,13 @@ class AugmentedBatch:
     images: Tensor
     """[B, 3, H, W], of the dtype that went in."""
     targets: Tensor
-    """[B, J], without the classes that left the crop."""
+    """[B, J], without the classes outside of the crop."""
     parameters: AugmentationParameters
-    """What was done."""
+    """Drawn for this batch."""
 
 
 class Augmentation:
-    """Augments batches; what batch `step` of `epoch` goes through depends on the seed and these two numbers alone.
+    """Augments batches; the augmentation of batch `step` of `epoch` depends on the seed and these two numbers alone.
 
     >>> augment = Augmentation(AugmentationConfig(), seed=0)
     >>> batch = augment(torch.rand(2, 3, 32, 32), torch.ones(2, 5), epoch=0, step=0)
@@ -112,7 +107,7 @@ class Augmentation:
 
     def __init__(self, config: AugmentationConfig | None = None, seed: int = 0) -> None:
         self.config, self.seed = config or AugmentationConfig(), seed
-        _kornia()  # where it is missing, say so before training starts
+        _kornia()  # raises before training starts, if it is missing
 
     def __call__(
         self,
@@ -129,9 +124,9 @@ class Augmentation:
         Args:
             images: [B, 3, H, W], uint8, or floating from 0 to 1; on the training device.
             targets: [B, J], any dtype.
-            epoch, step: which batch of which epoch this is. Processes that share an epoch take seeds of their own.
-            boxes: of the images, where known.
-            masks: [B, Hm, Wm], integer: class index + 1, 0 for none; of any size, as crops are fractions. Where known.
+            epoch, step: number of the epoch and of the batch in it. Processes that share an epoch take different seeds.
+            boxes: the images' boxes, if they are known.
+            masks: [B, Hm, Wm], integer: class index + 1, 0 for none; of any size, as crops are fractions. If known.
         """
         parameters = self.parameters(len(images), epoch, step)
         return AugmentedBatch(
@@ -148,15 +143,15 @@ class Augmentation:
 
 
 def draw_parameters(config: AugmentationConfig, count: int, generator: torch.Generator) -> AugmentationParameters:
-    """Draw what is done to each of `count` images.
+    """Draw the augmentation of each of `count` images.
 
     The crop's area is uniform in `crop_scale`, the logarithm of its ratio uniform in that part of `crop_ratio` for
     which a crop of this area fits into the image, its place uniform.
 
     Args:
-        config: the ranges.
+        config: the ranges to draw from.
         count: B.
-        generator: on the CPU; its state alone decides.
+        generator: on the CPU; the draws depend on its state alone.
     """
     chance = torch.rand(9, count, generator=generator, dtype=torch.float64)  # [9, B]
     low, high = config.crop_scale
@@ -198,8 +193,8 @@ def augment_images(images: Tensor, parameters: AugmentationParameters) -> Tensor
     pixels = images if images.dtype == torch.float64 else images.float()
     if images.dtype == torch.uint8:
         pixels = pixels / 255
-    columns, rows = _sources(parameters, *images.shape[2:])  # [B, W], [B, H]
-    # Places are pixel centres and computed here rather than by a matrix product, which accelerators round to 10 bits
+    columns, rows = _source_coordinates(parameters, *images.shape[2:])  # [B, W], [B, H]
+    # Coordinates of pixel centres, computed here rather than by a matrix product, which accelerators round to 10 bits
     # where TF32 is on. With aligned corners kornia takes them as they are; with the border repeated, this is a resize.
     shape = (count, *images.shape[2:])
     pixels = kornia.geometry.transform.remap(
@@ -223,10 +218,10 @@ def augment_images(images: Tensor, parameters: AugmentationParameters) -> Tensor
     return pixels.to(images.dtype)
 
 
-def _sources(parameters: AugmentationParameters, height: int, width: int) -> tuple[Tensor, Tensor]:
+def _source_coordinates(parameters: AugmentationParameters, height: int, width: int) -> tuple[Tensor, Tensor]:
     """Return where in the image each column [B, W] and row [B, H] of the result comes from, in pixels, float64.
 
-    Pixel x covers x to x + 1, so its centre is at x + ½; numbers here are those of centres, ½ less.
+    Pixel x covers x to x + 1, so its centre is at x + ½; the coordinates here are ½ less.
     """
     left, top, right, bottom = parameters.crops.double()[:, :, None].unbind(dim=1)  # [B, 1]
     across = (torch.arange(width, dtype=torch.float64) + 0.5) / width  # [W], fractions of the crop

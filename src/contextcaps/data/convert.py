@@ -42,11 +42,11 @@ class Part:
     """Describes what was written of one split."""
 
     split: str
-    """How its shards' names begin."""
+    """Name of the split, and prefix of its shards' names."""
     samples: int
     """Samples written."""
     repeated: int
-    """Samples left out because a part before this one has them, as with VOC's trainval."""
+    """Samples left out because an earlier part has them, as with VOC's trainval."""
     shards: tuple[Path, ...]
     """Empty if all were left out."""
 
@@ -74,13 +74,12 @@ def write_shards(
     under a name beginning with a dot, and get their own names once all are complete; if anything fails, none is left.
 
     Args:
-        source: where the samples come from. An image that cannot be decoded to its end is a problem: with
-            on_bad="stop" all are named and nothing is written; with "skip" they are left out and added to
-            `source.problems`.
+        source: the samples. An image that cannot be decoded to its end is a problem: with on_bad="stop" all are named
+            and nothing is written; with "skip" they are left out and added to `source.problems`.
         folder: new, empty, or with the shards of other splits of the same classes.
-        split: how the shards' names begin; None is the source's own split, or "all".
+        split: prefix of the shards' names; None is the source's own split, or "all".
         samples_per_shard: samples in each shard, fewer in the last.
-        progress: called with the number of samples done and that of all, after each sample.
+        progress: called after each sample with the number of samples done and of all samples.
 
     Returns:
         The shards' paths.
@@ -161,18 +160,18 @@ def write_all_splits(
 
 
 class _Encoder:
-    """Turns the samples of one part after the other into members of shards, each sample once.
+    """Encodes the samples of one part after the other as members of shards, each sample once.
 
     Args:
         problems: gets the samples that cannot be read.
-        tell: called with 1 after each sample, but not after those that an earlier part has.
+        tell: called with 1 after each sample, except those that an earlier part has.
     """
 
     def __init__(self, problems: Problems, tell: Callable[[int], None]) -> None:
         self.problems, self._tell = problems, tell
         self._digests: dict[str, bytes] = {}  # of the annotation of every sample met so far, by id
         self.written = self.repeated = 0
-        """Samples of the present part that were encoded, and that were left out because an earlier one has them."""
+        """Samples of the current part that were encoded, and that were left out because an earlier one has them."""
 
     @property
     def count(self) -> int:
@@ -228,13 +227,13 @@ def _write_parts(
     """Write parts under names beginning with a dot, then give all shards their own names; or leave nothing.
 
     Args:
-        parts: the parts' names and samples, each asked for once those before it are written.
-        names: those that the parts may have.
-        classes: those of all parts.
-        folder: where the shards go.
-        name: of the whole, for the folder in which they are written.
+        parts: the parts' names and samples; each is asked for once those before it are written.
+        names: names that the parts may have.
+        classes: the classes of all parts.
+        folder: folder of the shards.
+        name: name of the whole, for the temporary folder.
         samples_per_shard: samples in each shard.
-        encoder: for the samples; its problems are settled before anything gets its name.
+        encoder: encodes the samples; its problems are reported before any shard gets its name.
     """
     for each in names:
         if not re.fullmatch(r"\w[\w-]*", each):
@@ -262,7 +261,7 @@ def _write_parts(
             _write(partial / CLASSES_FILE, json.dumps(list(classes), indent=0).encode("ascii") + b"\n")
             finished.append(CLASSES_FILE)
         for each in finished:
-            placed.append(folder / each)  # before it is there, so that an interruption finds it
+            placed.append(folder / each)  # before it is moved, so that an interruption finds it
             os.replace(partial / each, folder / each)
         partial.rmdir()
     except BaseException as error:
@@ -270,7 +269,7 @@ def _write_parts(
             for path in placed:
                 path.unlink(missing_ok=True)
             shutil.rmtree(partial, ignore_errors=True)
-        _forget(made)
+        _remove_empty(made)
         if isinstance(error, FileExistsError) and not is_mine and partial.exists():
             what = "a conversion is under way there or was cut off; if none is, delete it"
             raise DataError(f"{partial}: {what}") from None
@@ -282,7 +281,7 @@ def _write_parts(
 
 
 def _check_folder(folder: Path, name: str, classes: tuple[str, ...]) -> None:
-    """Refuse a folder with anything in it but other splits' shards of the same classes."""
+    """Raise for a folder with anything in it but other splits' shards of the same classes."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -298,7 +297,7 @@ def _check_folder(folder: Path, name: str, classes: tuple[str, ...]) -> None:
 
 
 def _write_all(samples: Iterator[list[Member]], folder: Path, name: str, samples_per_shard: int) -> list[Path]:
-    """Write samples to shards in a folder, each as long as asked for but the last."""
+    """Write samples to shards in a folder, `samples_per_shard` to each but the last."""
     shards: list[Path] = []
     first = next(samples, None)
     while first is not None:
@@ -332,7 +331,7 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _forget(made: Sequence[Path]) -> None:
+def _remove_empty(made: Sequence[Path]) -> None:
     """Remove the folders that a failed conversion made, the innermost first."""
     for folder in made:
         if folder.is_dir() and not any(folder.iterdir()):

@@ -5,8 +5,9 @@
         for batch in loader:  # each pass is an epoch with an order of its own
             ...
 
-The order is a function of (seed, epoch) alone, the same for both kinds of loader. A loader can stop and go on where it
-was (`state_dict`), and several processes can share an epoch (`rank`, `world_size`), each image in exactly one of them.
+The order is a function of (seed, epoch) alone, the same for both kinds of loader. A loader can stop and resume within
+an epoch (`state_dict`), and several processes can share an epoch (`rank`, `world_size`), each image in exactly one of
+them; torch's DataLoader cannot resume within an epoch, and DistributedSampler repeats images to even out processes.
 """
 
 import abc
@@ -69,20 +70,20 @@ class Batch:
 
 
 class Loader(abc.ABC):
-    """Iterates over epochs of batches; the two kinds differ in where a batch comes from.
+    """Iterates over epochs of batches; subclasses say where a batch comes from.
 
-    Each `iter` begins the epoch `self.epoch` at its first batch, or goes on where a loaded state says; the epoch is
-    counted up when it is complete. One iteration at a time.
+    Each `iter` begins the epoch `self.epoch` at its first batch, or resumes at the position of a loaded state; the
+    epoch is increased when it is complete. One iteration at a time.
 
     Args:
         count: number of images.
         batch_size: images per batch.
         shuffle: a new random order for each epoch, otherwise the data's order.
-        seed: of the random orders; the same in all processes that share the data.
+        seed: seed of the random orders; the same in all processes that share the data.
         drop_last: leave out what does not fill a batch. With several processes all then have the same number of
             batches; otherwise one may have one image, and so one batch, more than another.
-        rank, world_size: which of how many processes this is. Process r takes every world_size-th image, from the
-            r-th on.
+        rank, world_size: number of this process, and of all processes. Process r takes every world_size-th image,
+            from the r-th on.
     """
 
     def __init__(
@@ -103,9 +104,9 @@ class Loader(abc.ABC):
         self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
         self.drop_last, self.rank, self.world_size = drop_last, rank, world_size
         self.epoch = 0
-        """The epoch that is under way, or comes next."""
+        """Number of the epoch that is running, or comes next."""
         self.step = 0
-        """Batches of this epoch that have been handed out."""
+        """Batches of this epoch that have been yielded."""
         self._resumed = False
 
     def __len__(self) -> int:
@@ -141,7 +142,7 @@ class Loader(abc.ABC):
         return {"epoch": self.epoch, "step": self.step, **self._settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a loader with the same settings was; the next `iter` continues that epoch."""
+        """Take over the position of a loader with the same settings; the next `iter` continues that epoch."""
         missing = [name for name in self.state_dict() if name not in state]
         if missing:
             raise ValueError(f"state: expected what state_dict gave, but it lacks {', '.join(missing)}")
@@ -164,7 +165,7 @@ class GatheringLoader(Loader):
         batch_size: images per batch.
         prefetch: batches to gather ahead; 0 gathers each when it is asked for.
         pin_memory: put images into page-locked memory, from which they go to a GPU faster.
-        settings: those of `Loader`.
+        settings: options of `Loader`.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class PreparedLoader(GatheringLoader):
     Args:
         prepared: the copy.
         batch_size: images per batch.
-        settings: those of `GatheringLoader`.
+        settings: options of `GatheringLoader`.
     """
 
     def __init__(self, prepared: Prepared, batch_size: int, **settings: Any) -> None:
@@ -223,13 +224,13 @@ class StreamLoader(Loader):
     which is then smaller, and named in `problems`.
 
     Args:
-        source: where the images come from.
+        source: the source of the images.
         size: (height, width), or one number for both; images are squashed to it.
         batch_size: images per batch.
         workers: decode so many images at once; as many as there are cores by default.
-        on_bad: what to do about images that cannot be read; as the source was opened by default.
+        on_bad: "stop" at images that cannot be read, or "skip" them; by default as the source was opened.
         pin_memory: put images into page-locked memory, from which they go to a GPU faster.
-        settings: those of `Loader`.
+        settings: options of `Loader`.
     """
 
     def __init__(

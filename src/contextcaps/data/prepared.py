@@ -163,13 +163,13 @@ def prepare(
     Safe to call from several processes at once: one makes the copy, the others wait for it.
 
     Args:
-        source: what to decode.
+        source: the source to copy.
         size: (height, width), or one number for both; images are squashed to it, their aspect ratio is not kept.
         cache_dir: folder for prepared copies; by default $CONTEXTCAPS_CACHE, or contextcaps in the user's cache.
         on_bad: "stop": try all images, then refuse, naming the first ten that cannot be read; "skip": leave them out
             (`Prepared.problems`). By default as the source was opened.
         workers: decode so many images at once; as many as there are cores by default.
-        progress: show progress on the error stream: a bar, or a line now and then where that is no terminal.
+        progress: show progress on standard error: a bar, or a line now and then where that is no terminal.
 
     Raises:
         DataError: images cannot be read, or the folder cannot be written to or has not enough room.

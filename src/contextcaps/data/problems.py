@@ -20,7 +20,7 @@ class Problem:
     where: str
     """The sample's id, file or row."""
     what: str
-    """What is wrong with it."""
+    """Description of the problem."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"

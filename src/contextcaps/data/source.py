@@ -38,17 +38,17 @@ class Source(abc.ABC, Sequence[Sample]):
     """
 
     kind: ClassVar[str]
-    """The name before the colon."""
+    """Name before the colon in `open_source`."""
     classes: tuple[str, ...]
     """Class names, in the order of the label indices."""
     split: str | None
-    """Which of the source's given splits this is, if it has any."""
+    """Name of this split; None if the source has no splits, or all are open."""
     splits: tuple[str, ...]
-    """The splits that the source has by itself; empty if none."""
+    """Names of the splits that the data has; empty if none."""
     root: str
     """Resolved path of the folder or file that it reads; empty if it reads none. Part of the fingerprint."""
     notes: list[str]
-    """Things worth knowing that are no reason to stop, such as classes without a positive."""
+    """Remarks that are no reason to stop, such as classes without a positive."""
 
     def __init__(self, name: str, on_bad: OnBad = "stop") -> None:
         self.name = name
@@ -192,7 +192,7 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
         spec: "scenes", "ade20k:PATH", "coco:PATH", "voc:PATH", "table:FILE", "shards:PATTERN", "mnist:PATH",
             "multimnist:PATH" or "hf:NAME".
         on_bad: "stop" at bad data, or "skip" it.
-        options: those of the kind, such as `split="train"`.
+        options: options of the kind, such as `split="train"`.
     """
     kind, _, rest = spec.partition(":")
     if "?" in kind:  # a kind without a location, such as "scenes?count=100"

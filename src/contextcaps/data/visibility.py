@@ -1,14 +1,14 @@
 """Decide which labels stay when an image is cropped.
 
-A class whose objects left the picture would teach the network to see what is not there:
+A label whose objects are outside of the crop would teach the network to see what is not there:
 
 - Boxes known: a class stays if at least `min_visible` of the area of one of its boxes is inside the crop.
 - No box of the class, but a mask with pixels of it: it stays if at least `min_visible` of these pixels, all of its
   objects together, is inside the crop. (A mask of classes cannot tell one object from the next.)
 - Neither: it is kept, as is usual where only the labels are known.
 
-A crop smaller than `min_visible` of the image takes even a class off that fills both: the least crop should be larger
-than that share, as it is in `AugmentationConfig`'s defaults.
+A crop smaller than `min_visible` of the image removes even a class that fills the whole image: the smallest crop
+should be larger than that share, as it is by default in `AugmentationConfig`.
 """
 
 import dataclasses
@@ -56,9 +56,9 @@ def visible_targets(
     masks: Tensor | None = None,
     min_visible: float = 0.25,
 ) -> Tensor:
-    """Take classes whose objects left the crop off the targets; this file's docstring has the rule.
+    """Remove classes whose objects are outside of the crop from the targets; this file's docstring has the rule.
 
-    A box without any area says nothing, nor does what sticks out of the image. Classes are never added.
+    A box without area is ignored, and so is the part of a box outside of the image. Classes are never added.
 
     Args:
         targets: [B, J], any dtype.
@@ -74,7 +74,7 @@ def visible_targets(
         raise ValueError(f"masks: expected shape [B={count}, H, W], got {list(masks.shape)}")
     if min_visible == 0 or (boxes is None and masks is None):
         return targets
-    # Checked where they come from: out of range on an accelerator, they would end the process.
+    # Checked before the copy to the device: out of range on a GPU, they would end the process.
     if masks is not None and masks.numel():
         _require_range("masks", masks, classes + 1)
     if boxes is not None and len(boxes.labels):

@@ -15,14 +15,14 @@ _SPLIT_WORDS = {
     "val": ("val", "valid", "validation", "dev"),
     "test": ("test", "testing", "tst"),
 }
-"""Plain name of a split → the words that data sets use for it."""
+"""Plain name of a split → the names that data sets use for it."""
 
 
 class Vocabulary:
     """Maps class names to indices.
 
-    With a given list, a label outside of it is refused. Without one, names are gathered as they come, and get their
-    final indices (sorted by name) once all are known: `final` maps the indices handed out before.
+    With a given list, a label outside of it is refused. Without one, names are collected in the order of their first
+    use, and get their final indices (sorted by name) once all are known: `final` maps the earlier indices to those.
     """
 
     def __init__(self, given: Sequence[str] | None, where: str = "the given classes") -> None:

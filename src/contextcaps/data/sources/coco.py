@@ -57,7 +57,7 @@ class COCOSource(FileSource):
         location: the folder that holds annotations/, or one instances_*.json.
         on_bad: "stop" at bad data, or "skip" it.
         split: "train", "val" or another that has a file; None opens all, one after the other.
-        year: which year, where there are files of several.
+        year: the year to read, where there are files of several.
         images: the folder of the images or of the splits' folders; by default looked for beside annotations/.
         crowd: whether crowds count.
         min_area: least area of an annotation (its `area` field), as a fraction of the image's.

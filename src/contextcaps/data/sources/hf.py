@@ -40,7 +40,7 @@ class HFSource(Source):
         config: the data set's configuration, where it has several.
         image_column: None looks for the column of images.
         label_column: labels as ClassLabel or text, one or a list of them; None looks for a usual name.
-        unlabelled: what to do with an image that has no label.
+        unlabelled: an image without a label is a problem ("refuse"), left out ("drop") or kept ("keep").
     """
 
     kind = "hf"

@@ -123,7 +123,7 @@ class MultiMNISTSource(_DigitsSource):
         location: folder of MNIST's idx files.
         split: "train" or "test"; None opens both, train first.
         count: pairs in each split; None makes as many as there are digits (the paper: 1,000 for each digit).
-        seed: of the pairs and shifts.
+        seed: seed of the pairs and shifts.
     """
 
     kind = "multimnist"

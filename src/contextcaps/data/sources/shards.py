@@ -67,7 +67,7 @@ class ShardsSource(Source):
         split: shards named as `split_of_shard` knows (train-0001.tar) are given splits; None opens all that match.
         classes: file with the class names (.json list, or one per line). Default: classes.json beside the shards, or
             else the names found, sorted.
-        unlabelled: what to do with an image that has no label.
+        unlabelled: an image without a label is a problem ("refuse"), left out ("drop") or kept ("keep").
     """
 
     kind = "shards"

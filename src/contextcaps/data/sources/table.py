@@ -38,7 +38,7 @@ class TableSource(FileSource):
         root: folder that the paths are relative to; None is the table's own folder.
         classes: file with the class names (.json list, or one per line). None: the columns in their order, or the names
             found in the whole table, sorted.
-        unlabelled: what to do with an image that has no label.
+        unlabelled: an image without a label is a problem ("refuse"), left out ("drop") or kept ("keep").
     """
 
     kind = "table"

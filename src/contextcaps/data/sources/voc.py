@@ -55,7 +55,7 @@ class VOCSource(FileSource):
         on_bad: "stop" at bad data, or "skip" it.
         split: "train", "val", "trainval" or "test", where there is such a list; None opens all, train before val
             before test, each image once.
-        year: which year, where there are several.
+        year: the year to read, where there are several.
         difficult: whether difficult objects are left out ("ignore") or count ("positive").
         unlabelled: an image without any class is a problem ("refuse"), left out ("drop") or kept ("keep").
     """

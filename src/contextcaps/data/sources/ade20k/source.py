@@ -46,7 +46,7 @@ class ADE20KSource(FileSource):
         location: the folder.
         on_bad: "stop" at bad data, or "skip" it.
         split: "train" (or "training"), "val" (or "validation"); None opens both, train first.
-        layout: which layout is there; "auto" looks.
+        layout: the layout at the location; "auto" finds out.
         classes: "150" for the benchmark's classes, named by their first name; "all" for all object names of a full
             release, in lower case, each with its synonyms ("car, auto, automobile, machine, motorcar"), sorted.
         min_area: least area of a class, as a fraction of the image; 0: one pixel or one object is enough.
