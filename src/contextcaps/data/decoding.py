@@ -229,7 +229,7 @@ def _start_process(source: Source, size: tuple[int, int], parent: int) -> None:
 
 
 def _leave_with(parent: int) -> None:
-    """End this process soon after its parent, even if that was killed and could not say so."""
+    """End this process soon after its parent, even if that was killed."""
     while os.getppid() == parent:
         time.sleep(0.25)
     os._exit(1)

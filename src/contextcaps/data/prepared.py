@@ -177,7 +177,7 @@ def prepare(
     try:
         height, width = checked_size(size)
     except ValueError as error:
-        raise DataError(str(error)) from None  # which commands tell in one line
+        raise DataError(str(error)) from None  # commands print a DataError in one line
     problems = Problems(source.name, source.problems.on_bad if on_bad is None else on_bad)
     final = prepared_folder(source, (height, width), cache_dir)
 

@@ -1,6 +1,6 @@
-"""Names on the command line to image files: files, folders, patterns, and names from standard input.
+"""Find the image files behind names on the command line: files, folders, patterns, and names from standard input.
 
-Names come one by one, as they are asked for: the images are not opened, and only one folder's names at a time are held.
+Names are yielded one by one: no image is opened, and only one folder's names at a time are in memory.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".avif", ".heic", ".heif"),
 )
-"""Files of a folder that are taken for images. HEIC is not read, but an album that has it should hear of it."""
+"""Suffixes of the files in a folder that are taken for images. HEIC is not read, but reported where it is found."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +36,8 @@ def find_images(names: Iterable[str | Path], listed: BinaryIO | None = None) -> 
     sorted. `-` stands for the names on standard input, one a line, or with a NUL after each (`find -print0`).
 
     Args:
-        names: what is given.
-        listed: where names are read for `-`; standard input by default.
+        names: names of files, folders and patterns, or `-`.
+        listed: stream of the names for `-`; standard input by default.
     """
     for given in names:
         name = os.fspath(given)
@@ -62,7 +62,7 @@ def _found(name: str) -> Iterator[str | NotAnImage]:
     elif glob.has_magic(name) and not os.path.lexists(name):  # a file may well be called "a [1].jpg"
         yield from _or_else(_matches(name), NotAnImage(name, "no file has this name or matches it as a pattern"))
     else:
-        yield name  # whether it is there is seen when it is read
+        yield name  # a missing file is reported when it is read
 
 
 def _or_else(found: Iterator[str | NotAnImage], otherwise: NotAnImage) -> Iterator[str | NotAnImage]:
@@ -101,7 +101,7 @@ def _looks_like_image(name: str) -> bool:
 
 
 def _listed_names(stream: BinaryIO) -> Iterator[str]:
-    """Names from a stream, as they arrive; what comes first decides whether they end in a NUL or a new line."""
+    """Yield names from a stream as they arrive; they end in NULs or new lines, whichever comes first."""
     separator, rest = b"", b""
     read = getattr(stream, "read1", stream.read)  # read1 gives what is there, and does not wait for more
     while chunk := read(1 << 16):
@@ -110,12 +110,12 @@ def _listed_names(stream: BinaryIO) -> Iterator[str]:
             separator = b"\0" if b"\0" in rest else b"\n" if b"\n" in rest else b""
         if separator:
             *names, rest = rest.split(separator)
-            yield from _spelled(names, separator)
-    yield from _spelled([rest], separator)
+            yield from _decode_names(names, separator)
+    yield from _decode_names([rest], separator)
 
 
-def _spelled(names: list[bytes], separator: bytes) -> Iterator[str]:
-    """Names as the file system's strings, empty ones left out."""
+def _decode_names(names: list[bytes], separator: bytes) -> Iterator[str]:
+    """Yield names as the file system's strings, without empty ones."""
     for name in names:
         name = name if separator == b"\0" else name.removesuffix(b"\r")
         if name:

@@ -1,7 +1,7 @@
 """Fit potentials between classes to labels alone: how much one class's presence raises another's logit.
 
-logit_j = b_j + Σ_{j'≠j} W[j', j] · (label_j' − π_j'), with 0 for what is not known, is the pseudo-likelihood fit of an
-Ising model (Besag 1975), made for hidden labels: it is trained on labels of which random ones are hidden.
+logit_j = b_j + Σ_{j'≠j} W[j', j] · (label_j' − π_j'), with 0 for a label that is not known, is the pseudo-likelihood
+fit of an Ising model (Besag 1975), trained on labels of which random ones are hidden.
 """
 
 import math
@@ -29,9 +29,9 @@ __all__ = [
 
 _BATCH = 512
 _LEAST_STEPS, _MOST_STEPS = 600, 4000
-_MOST_WORK = 2e13  # operations, so that thousands of classes take minutes on a CPU; they get fewer steps
+_MOST_WORK = 2e13  # operations, so that thousands of classes, with fewer steps, take minutes on a CPU
 LOGISTIC_RATE = 0.05  # log-odds ratios reach 5, and Adam moves a weight by the rate in each step
-_LOOKS = 20  # at the held-out labels, to keep the best weights
+_VALIDATIONS = 20  # on the held-out labels, to keep the best weights
 
 
 class LabelPotentials(NamedTuple):
@@ -40,7 +40,7 @@ class LabelPotentials(NamedTuple):
     pairwise: Tensor
     """W, [J, J]."""
     groups: Groups | None
-    """Potentials of higher order, if they were asked for."""
+    """Potentials of higher order; None unless asked for."""
 
 
 def fit_potentials(
@@ -54,12 +54,12 @@ def fit_potentials(
     """Fit potentials to training labels [n, J] of 0 and 1.
 
     Args:
-        targets: of the training part.
+        targets: labels of the training part.
         symmetric: let W be symmetric.
-        groups: hidden units besides it.
-        seed: of hiding and batches.
+        groups: hidden units of the potentials of higher order; 0 for none.
+        seed: seed of hidden labels and batches.
         held_out: share of the images that only choose the step to stop at.
-        device: where to compute.
+        device: device to compute on.
     """
     fitting, judging, generator = divide_labels(targets, seed, held_out)
     judged = hide_labels(judging, generator)  # [m, J]
@@ -111,9 +111,9 @@ class LabelGroups(nn.Module):
     """Adds hidden units, which start at zero, to `LabelLogistic`; maps known labels [n, J] to logits [n, J].
 
     Args:
-        logistic: what speaks for pairs of classes; trained further.
+        logistic: the potentials between pairs of classes; trained further.
         groups: h, hidden units.
-        generator: of their starting weights.
+        generator: draws the initial weights.
     """
 
     def __init__(self, logistic: LabelLogistic, groups: int, generator: torch.Generator) -> None:
@@ -130,8 +130,8 @@ class LabelGroups(nn.Module):
 
     def forward(self, known: Tensor) -> Tensor:
         given = ~known.isnan()  # [n, J]
-        said = (known - self.logistic.prior).nan_to_num(0.0)  # [n, J]
-        return self.logistic(known) + group_messages(said, given, self.units)  # [n, J]
+        centred = (known - self.logistic.prior).nan_to_num(0.0)  # [n, J]
+        return self.logistic(known) + group_messages(centred, given, self.units)  # [n, J]
 
 
 def prior_logits(prior: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ def fit_to_hidden_labels(
     generator: torch.Generator,
     rate: float = 0.01,
 ) -> float:
-    """Train a predictor on its device, leave it at its best step, and give the held-out loss there."""
+    """Train a predictor on its device, restore its best step, and return the held-out loss there."""
     batch = min(_BATCH, len(fitting))
     steps = min(_MOST_STEPS, max(_LEAST_STEPS, 30 * len(fitting) // batch))
     steps = max(1, min(steps, int(_MOST_WORK / (6 * batch * fitting.shape[1] ** 2))))
@@ -168,7 +168,7 @@ def fit_to_hidden_labels(
     judging, judged = judging.to(device), judged.to(device)
     optimizer = torch.optim.AdamW(predictor.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    best, kept = math.inf, _weights(predictor)  # few held-out images may have no hidden label to judge by
+    best, kept = math.inf, _weights(predictor)  # few held-out images may have no hidden label to validate on
     for step in range(steps):
         drawn = fitting[torch.randint(len(fitting), (batch,), generator=generator)]  # [b, J]
         labels, known = drawn.to(device), hide_labels(drawn, generator).to(device)  # [b, J]
@@ -178,7 +178,7 @@ def fit_to_hidden_labels(
         loss.backward()
         optimizer.step()
         schedule.step()
-        if (step + 1) % max(1, steps // _LOOKS) == 0 or step + 1 == steps:
+        if (step + 1) % max(1, steps // _VALIDATIONS) == 0 or step + 1 == steps:
             with torch.no_grad():
                 now = hidden_loss(predictor(judged), judging, judged)
             if now < best:

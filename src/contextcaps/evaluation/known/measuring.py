@@ -35,15 +35,15 @@ class KnownShare:
     pairs: int
     """Pairs of image and class that were not given."""
     positives: int
-    """Those of them that are present."""
+    """Pairs of those that are present."""
     left_out: int
-    """Classes without such a positive, which no mean over classes includes."""
+    """Classes without such a positive, left out of means over classes."""
     told: Estimate
-    """mAP of the model that is told the given labels."""
+    """mAP of the model with the given labels."""
     nothing: Estimate
-    """mAP of the same model told nothing."""
+    """mAP of the same model without them."""
     cooccurrence: Estimate
-    """mAP of the predictor that sees the given labels, and no image."""
+    """mAP of the predictor that has the given labels, and no image."""
     gain: Estimate
     """The first minus the second, on the same resamples."""
     lead: Estimate
@@ -58,14 +58,14 @@ class KnownEvaluation:
     images: int
     classes: int
     train_images: int
-    """Whose labels the co-occurrence control was fitted to."""
+    """Images to whose labels the co-occurrence control was fitted."""
     cooccurrence: str
-    """Which predictor it is."""
+    """Name of the co-occurrence control's predictor."""
     cooccurrence_losses: dict[str, float]
     """Held-out cross-entropy of each predictor that was tried."""
     resamples: int
     seed: int
-    """Of which labels are given, of the control, and of the resampling."""
+    """Seed of the given labels, the control, and the resampling."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, dictionaries and numbers, for JSON."""
@@ -101,11 +101,11 @@ def give(predictions: Predictions, share: float, seed: int, order: Sequence[int]
     """Return a share of the true labels of each image, [n, J]; NaN elsewhere.
 
     Args:
-        predictions: whose images and labels.
-        share: of the labels, between 0 and 1.
-        seed: of the draw.
-        order: where each class is among those of the data; which labels are given goes by their order, so that models
-            with another order are told the same. By default the same order.
+        predictions: predictions with the images' indices and labels.
+        share: share of the labels, between 0 and 1.
+        seed: seed of the draw.
+        order: index of each class in the data, if the model's classes have another order: labels are drawn in the
+            data's order, so that all models are given the same.
     """
     classes = len(predictions.classes)
     require_share(share, classes)
@@ -122,22 +122,22 @@ def measure_known(
     resamples: int | None = None,
     seed: int = 0,
 ) -> KnownEvaluation:
-    """Measure a model that is told shares of the labels.
+    """Measure a model that is given shares of the labels.
 
     Args:
-        nothing: what it says when it is told nothing.
-        told: share → the labels that it is told (`give`), and what it then says; both [n, J], images as in `nothing`.
+        nothing: its predictions without known labels.
+        told: share → the labels given to it (`give`), and its scores with them; both [n, J], images as in `nothing`.
         control: fitted to the training labels, classes as in `nothing`.
-        train_images: how many it was fitted to.
-        resamples: of the bootstrap.
-        seed: of the bootstrap, and of which labels were given.
+        train_images: images to whose labels it was fitted.
+        resamples: resamples of the bootstrap.
+        seed: seed of the bootstrap, and of the given labels.
     """
     images, classes = nothing.targets.shape
     count = default_resamples(images, classes) if resamples is None else resamples
     measured = []
-    for share, (known, said) in told.items():
+    for share, (known, with_known) in told.items():
         counted = known.isnan()  # [n, J]
-        scores = {"told": said, "nothing": nothing.scores, "cooccurrence": control(known)}
+        scores = {"told": with_known, "nothing": nothing.scores, "cooccurrence": control(known)}
         drawn = {
             name: bootstrap_counted_precision(each, nothing.targets, counted, resamples=count, seed=seed)
             for name, each in scores.items()

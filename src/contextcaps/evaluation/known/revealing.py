@@ -15,9 +15,9 @@ def known_labels(targets: Tensor, given: Tensor) -> Tensor:
 def reveal(targets: Tensor, most: float) -> Tensor:
     """Draw which labels of a training batch are given, [B, J] bool, from torch's global generator.
 
-    Half of the images, at random, get none: a network is told nothing most of the time, and has to stay good at that.
-    Each of the others gets a share drawn evenly from 0 to `most`, so that one network serves all shares; which labels
-    is drawn evenly among present and absent ones. At least one label of an image is always left to be found.
+    Half of the images, at random, get none, since a network is usually given none and has to stay good at that. Each of
+    the others gets a share drawn uniformly from 0 to `most`, so that one network serves all shares; its labels are
+    drawn uniformly among present and absent ones. At least one label of an image is always left to be predicted.
 
     Args:
         targets: [B, J].
@@ -39,14 +39,14 @@ def loss_weights(given: Tensor) -> Tensor:
 def draw_given(indices: Tensor, classes: int, share: float, seed: int) -> Tensor:
     """Draw which labels are given in an evaluation, [n, J] bool: round(share · J) of each image's J labels.
 
-    The draw depends on the image's place in the data and the seed, not on the model; and what is given at a small share
-    is given at each larger one.
+    The draw depends on the image's index in the data and the seed, not on the model; labels given at a small share are
+    also given at each larger one.
 
     Args:
-        indices: [n], of the images in the data.
+        indices: [n], indices of the images in the data.
         classes: J.
-        share: from 0 to 1.
-        seed: of the draw.
+        share: share of the labels, from 0 to 1.
+        seed: seed of the draw.
     """
     rows = int(indices.max()) + 1 if len(indices) else 0
     drawn = np.random.default_rng(seed).random((rows, classes))[indices.numpy()]  # [n, J]

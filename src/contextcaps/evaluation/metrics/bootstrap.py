@@ -1,8 +1,8 @@
-"""Bootstrap intervals: how far a figure would move if other images of the same kind had been drawn.
+"""Estimate bootstrap intervals: how far a figure would move if other images of the same kind had been drawn.
 
 Images are drawn with replacement, whole, since the pairs of one image belong together. A resample is a weight for each
-image (how often it was drawn); every metric here is a function of weighted sums, so that each class is sorted once and
-not once for each resample.
+image (how often it was drawn); every metric here is a function of weighted sums, so that each class is sorted once
+and not once for each resample: torchmetrics' BootStrapper would compute every metric anew on each.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from contextcaps.evaluation.metrics.calibration import Calibration, per_image
 from contextcaps.evaluation.metrics.decisions import Decisions, threshold_tensor
 from contextcaps.evaluation.metrics.ranking import rank
 from contextcaps.evaluation.metrics.streaming import CHUNK_BYTES, Array, Pairs
-from contextcaps.evaluation.metrics.top import TopK, hits
+from contextcaps.evaluation.metrics.top_k import TopK, hits
 
 __all__ = [
     "TOP",
@@ -53,13 +53,13 @@ def basic_interval(samples: Tensor, value: float, level: float = 0.95) -> tuple[
     """Return the basic ("reverse percentile") bootstrap interval over the resamples that define a figure; else NaN.
 
     [2 v − q_high, 2 v − q_low] for the value v and the quantiles q of the resamples: as far as resamples lie above the
-    value, the value lies above what it estimates. Average precision of a class with few positives does so by much:
-    docs/decisions/metric.md has how often each kind of interval holds the truth.
+    value, the value lies above what it estimates. That matters for the average precision of a class with few positives:
+    docs/decisions/metric.md has the coverage of each kind of interval.
 
     Args:
         samples: [R], the figure on each resample; NaN where it is not defined.
         value: the figure on the data.
-        level: how often the interval is to hold the truth.
+        level: the interval's nominal coverage.
     """
     defined = samples[~samples.isnan()]
     if not len(defined):
@@ -90,15 +90,14 @@ def bootstrap(
 
     Args:
         scores, targets: [n, J].
-        thresholds: by name, such as "0.5" or "tuned"; CF1 and its like are then called "CF1@0.5".
+        thresholds: thresholds by name, such as "0.5" or "tuned"; CF1 and the like are then called "CF1@0.5".
         resamples: R; by default `default_resamples`.
-        seed: of the drawing.
+        seed: seed of the drawing.
         device, chunk_bytes: as for `average_precision`; the weights need 4 n R bytes besides.
     """
     pairs = Pairs(scores, targets, device, chunk_bytes)
-    count = default_resamples(pairs.images, pairs.classes) if resamples is None else resamples
-    weights = draw_weights(pairs.images, require_count("resamples", count), seed).to(pairs.device)
-    return Bootstrap(weighted_metrics(pairs, thresholds, weights), count, seed)
+    weights = _draw(pairs, resamples, seed)
+    return Bootstrap(weighted_metrics(pairs, thresholds, weights), weights.shape[1], seed)
 
 
 def bootstrap_mean_average_precision(
@@ -112,8 +111,7 @@ def bootstrap_mean_average_precision(
 ) -> Tensor:
     """Compute macro mAP [R] on resampled images: the "mAP" of `bootstrap` without the other metrics."""
     pairs = Pairs(scores, targets, device, chunk_bytes)
-    count = default_resamples(pairs.images, pairs.classes) if resamples is None else resamples
-    return _macro(pairs, draw_weights(pairs.images, require_count("resamples", count), seed).to(pairs.device))
+    return _macro(pairs, _draw(pairs, resamples, seed))
 
 
 def bootstrap_counted_precision(
@@ -124,8 +122,7 @@ def bootstrap_counted_precision(
     The images are drawn as in `bootstrap`, all n of them; a class then ranks those drawn that count for it.
     """
     pairs = Pairs(scores, targets)
-    count = default_resamples(pairs.images, pairs.classes) if resamples is None else resamples
-    weights = draw_weights(pairs.images, require_count("resamples", count), seed)  # [n, R]
+    weights = _draw(pairs, resamples, seed)  # [n, R]
     kept = torch.as_tensor(counted)  # [n, J]
     each = []
     for column in range(pairs.classes):
@@ -133,6 +130,12 @@ def bootstrap_counted_precision(
         of_class = Pairs(scores[rows][:, column : column + 1], targets[rows][:, column : column + 1])
         each.append(_macro(of_class, weights[rows]))  # NaN where no positive was drawn
     return torch.stack(each).nanmean(dim=0)
+
+
+def _draw(pairs: Pairs, resamples: int | None, seed: int) -> Tensor:
+    """Draw the weights of `resamples` resamples, by default `default_resamples`, on the pairs' device."""
+    count = default_resamples(pairs.images, pairs.classes) if resamples is None else resamples
+    return draw_weights(pairs.images, require_count("resamples", count), seed).to(pairs.device)
 
 
 def draw_weights(images: int, resamples: int, seed: int) -> Tensor:
@@ -243,7 +246,7 @@ def _sums(pairs: Pairs, thresholds: Mapping[str, float | Array], weights: Tensor
         add("sample", torch.stack([precision.nan_to_num(0.0), ~precision.isnan()], dim=1), own)
         add("present", truth, own)
         for name, limit in limits.items():
-            add(f"said@{name}", part >= limit, own)
+            add(f"predicted@{name}", part >= limit, own)
             add(f"correct@{name}", (part >= limit) & truth, own)
         for k in depths:
             add(f"top{k}", hits(part, truth, k), own)
@@ -257,7 +260,7 @@ def _sums(pairs: Pairs, thresholds: Mapping[str, float | Array], weights: Tensor
     sample = totals["sample"]
     metrics = {"sample_AP": sample[:, 0] / sample[:, 1]}
     for name in limits:
-        decisions = Decisions(totals[f"correct@{name}"], totals[f"said@{name}"], totals["present"])
+        decisions = Decisions(totals[f"correct@{name}"], totals[f"predicted@{name}"], totals["present"])
         metrics |= {f"{metric}@{name}": value for metric, value in decisions.summary().items()}
     for k in sorted(depths):
         top = TopK(k, totals[f"top{k}"][:, 0], totals["present"].sum(1), pairs.images)

@@ -2,7 +2,7 @@
 
 Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599, with each pair of image
 and class as one binary prediction: ECE = Σ_b |pairs_b| / |pairs| · |frequency_b − mean score_b|, over bins of equal
-width. With many classes most pairs are in the lowest bin, and ECE says mostly how well absence is known.
+width. With many classes most pairs are in the lowest bin, and ECE mostly measures how well absence is predicted.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ class Calibration:
     """Counts pairs in bins of equal width by their score; a leading dimension holds several countings side by side."""
 
     pairs: Tensor
-    """[..., bins], how many."""
+    """[..., bins], number of pairs."""
     scores: Tensor
     """[..., bins], sum of their scores."""
     present: Tensor
@@ -56,7 +56,7 @@ def count_calibration(
     device: torch.device | str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Calibration:
-    """Put all pairs into bins, piece by piece. Scores are chances, from 0 to 1; other arguments as elsewhere here."""
+    """Count all pairs in bins, piece by piece; scores are probabilities, other arguments as for `average_precision`."""
     pairs = Pairs(scores, targets, device, chunk_bytes)
     sums = torch.zeros(3, bins, dtype=torch.float64, device=pairs.device)
     squares = torch.zeros((), dtype=torch.float64, device=pairs.device)
@@ -83,7 +83,7 @@ def per_image(scores: Tensor, targets: Tensor, bins: int = BINS) -> tuple[Tensor
 
 
 def require_chances(scores: Tensor) -> None:
-    """Refuse scores that are no chances, such as logits."""
+    """Raise for scores that are no probabilities, such as logits."""
     if scores.numel():
         low, high = (float(value) for value in scores.aminmax())
         if low < -_TOLERANCE or high > 1 + _TOLERANCE:

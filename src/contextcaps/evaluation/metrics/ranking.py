@@ -35,8 +35,8 @@ def average_precision(
         average: "macro": mean over classes that have a positive; the mAP.
             "micro": all pairs of image and class in one ranking.
             "samples": one ranking of the classes per image, mean over images that have a label.
-            None: of each class; NaN for one without a positive.
-        device: where to compute; by default where the scores are.
+            None: AP of each class; NaN for one without a positive.
+        device: device to compute on; by default that of the scores.
         chunk_bytes: working memory, beyond one class ("macro", None), one image ("samples"), or the scores of all
             positives ("micro"), which are always held. A file of scores that is read for "macro" and does not fit into
             memory is best stored class by class: pass `stored.T`.
@@ -69,9 +69,9 @@ class Ranking:
     targets: Tensor
     """[m, n], bool, in that order."""
     order: Tensor
-    """[m, n], where each was before."""
+    """[m, n], index of each before sorting."""
     first: Tensor
-    """[m, n], the place where the scores equal to this one begin."""
+    """[m, n], index of the first score that equals this one."""
     correct: Tensor
     """[m, n], positives among the scores that are at least this one."""
 

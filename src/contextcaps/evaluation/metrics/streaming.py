@@ -1,4 +1,8 @@
-"""Read scores and targets of many images piece by piece, so that they need not fit into memory or onto a device."""
+"""Read scores and targets of many images piece by piece, so that they need not fit into memory or onto a device.
+
+The metrics here are our own because they are exact in bounded memory, over memory-mapped scores that several processes
+have written; torchmetrics and scikit-learn, which the tests compare with, hold all pairs in memory or bin the scores.
+"""
 
 from collections.abc import Iterator
 
@@ -12,10 +16,10 @@ Array = Tensor | np.ndarray
 """A tensor or a NumPy array; memory-mapped ones are read a piece at a time."""
 
 CHUNK_BYTES = 256 * 2**20
-"""Working memory of a metric, where nothing else is asked for."""
+"""Working memory of a metric by default."""
 
 PAIR_BYTES = 96
-"""What working on one (image, class) pair needs at most: its score, its place in a ranking, and counts up to there."""
+"""Memory that one (image, class) pair needs at most: its score, its rank, and counts up to there."""
 
 
 class Pairs:
@@ -25,9 +29,9 @@ class Pairs:
     one class (`columns`).
 
     Args:
-        scores: [n, J], of any floating type; half precision is widened to float32.
+        scores: [n, J], of any floating type; half precision is upcast to float32.
         targets: [n, J], 0 or 1, of any type.
-        device: where pieces go; by default to where the scores are.
+        device: device of the pieces; by default that of the scores.
         chunk_bytes: working memory.
     """
 

@@ -23,8 +23,7 @@ def tune_thresholds(
 
     Every division of the images that a threshold can make is tried. The threshold is halfway between the lowest score
     above it and the highest below (or 0). Of several with the same F1 it is the highest: fewer and surer tags. A class
-    without a positive has nothing to go by: it gets 0.5 or, where a score reaches that, what is halfway between its
-    highest score and 1.
+    without a positive gets 0.5 or, if a score reaches that, a threshold halfway between its highest score and 1.
 
     Args:
         scores: [n, J], from 0 to 1; float16, bfloat16, float32 or float64.

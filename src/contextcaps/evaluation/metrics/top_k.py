@@ -18,19 +18,19 @@ class TopK:
 
     k: int
     hits: Tensor
-    """[...], present classes among the k best, of all images together."""
+    """[...], present classes among the k best of each image, all images together."""
     present: Tensor
     """[...], present classes of all images."""
     images: int
 
     def summary(self) -> dict[str, Tensor]:
         """Return precision, recall and F1, each [...]; recall and F1 are NaN if nothing is present anywhere."""
-        said = torch.full_like(self.present, self.k * self.images)
+        predicted = torch.full_like(self.present, self.k * self.images)
         nothing = torch.where(self.present > 0, 0.0, torch.nan)
         return {
-            "precision": ratio(self.hits, said),
+            "precision": ratio(self.hits, predicted),
             "recall": ratio(self.hits, self.present) + nothing,
-            "F1": ratio(2 * self.hits, said + self.present) + nothing,
+            "F1": ratio(2 * self.hits, predicted + self.present) + nothing,
         }
 
 
@@ -42,7 +42,7 @@ def count_top_k(
     device: torch.device | str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> TopK:
-    """Count the hits among the k best of each image; k is J if there are fewer classes. Arguments as elsewhere here."""
+    """Count the hits among the k (at most J) best of each image; other arguments as for `average_precision`."""
     pairs = Pairs(scores, targets, device, chunk_bytes)
     k = min(require_count("k", k), pairs.classes)
     total = torch.zeros(2, dtype=torch.float64, device=pairs.device)
