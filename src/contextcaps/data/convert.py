@@ -65,7 +65,7 @@ def write_shards(
     *,
     split: str | None = None,
     samples_per_shard: int = 1000,
-    progress: Callable[[int, int], None] | None = None,
+    progress: bool = False,
 ) -> list[Path]:
     """Write a source's samples to FOLDER/SPLIT-00000.tar, SPLIT-00001.tar and so on, and its classes to classes.json.
 
@@ -79,25 +79,17 @@ def write_shards(
         folder: new, empty, or with the shards of other splits of the same classes.
         split: prefix of the shards' names; None is the source's own split, or "all".
         samples_per_shard: samples in each shard, fewer in the last.
-        progress: called after each sample with the number of samples done and of all samples.
+        progress: show the progress on standard error.
 
     Returns:
         The shards' paths.
     """
     name = split or source.split or _NO_SPLIT
     problems = Problems(source.name, source.problems.on_bad)
-    done = 0
-
-    def tell(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(done, len(source))
-
-    encoder = _Encoder(problems, tell)
-    (part,) = _write_parts(
-        iter([(name, source)]), [name], source.classes, Path(folder), name, samples_per_shard, encoder
-    )
+    parts = iter([(name, source)])
+    with progress_of(source.name, len(source), progress) as tell:
+        encoder = _Encoder(problems, tell)
+        (part,) = _write_parts(parts, [name], source.classes, Path(folder), name, samples_per_shard, encoder)
     source.problems.found += problems.found
     return list(part.shards)
 

@@ -24,7 +24,6 @@ from contextcaps.data.images import checked_size
 from contextcaps.data.prepared_writer import FORMAT, PreparedWriter
 from contextcaps.data.problems import DataError, OnBad, Problem, Problems
 from contextcaps.data.progress import progress_of
-from contextcaps.data.sample import Boxes
 from contextcaps.data.source import Source
 from contextcaps.data.visibility import BatchBoxes
 
@@ -94,14 +93,6 @@ class Prepared:
     def ids(self) -> tuple[str, ...]:
         """Return the ids of all images, [n]."""
         return tuple(json.loads((self.folder / "ids.json").read_text(encoding="utf-8")))
-
-    def boxes(self, index: int) -> Boxes | None:
-        """Return the boxes of the image at an index from 0 to n - 1; None if the source has none at all."""
-        if self._box_ends is None:
-            return None
-        (row,) = self._rows([index])
-        rows = slice(int(self._box_ends[row - 1]) if row > 0 else 0, int(self._box_ends[row]))
-        return Boxes(np.array(self._box_labels[rows]), np.array(self._box_corners[rows]))
 
     def batch(self, indices: Sequence[int] | np.ndarray | Tensor, pin_memory: bool = False) -> tuple[Tensor, Tensor]:
         """Copy images [B, 3, H, W], uint8, and targets [B, J], uint8, from the files.
