@@ -224,7 +224,7 @@ class ShardsSource(Source):
             for entry in self._entries
             if self.split is None or entry.split == self.split
         ]
-        self._boxes = Boxes.from_lists(final[self._box_labels], self._box_corners)
+        self._boxes = Boxes.from_lists(final[self._box_labels].tolist(), self._box_corners)
         del self._seen, self._box_labels, self._box_corners
         if not self._vocabulary.given:
             self.notes.append(f"no classes.json beside the shards: the classes are the {len(self.classes)} names found")
