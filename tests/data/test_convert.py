@@ -252,8 +252,12 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, where, is_new):
             fail()
         add(tar, info, file)
 
+    def fail_at_classes(path: Path) -> None:
+        if path.name == "classes.json":
+            fail()
+
     if where == "classes":
-        monkeypatch.setattr("contextcaps.data.convert._write", fail)
+        monkeypatch.setattr("contextcaps.data.shard_writer.synchronise", fail_at_classes)
     else:
         monkeypatch.setattr(tarfile.TarFile, "addfile", fill)
     with pytest.raises(DataError, match="cannot be written: the disk is full; none of them is left behind"):
@@ -353,7 +357,7 @@ def test_a_failure_between_renames_leaves_nothing(tmp_path, monkeypatch, error):
         if len(names) == 3:
             raise error
 
-    monkeypatch.setattr("contextcaps.data.convert.os.replace", fail_at_third)
+    monkeypatch.setattr("contextcaps.data.shard_writer.os.replace", fail_at_third)
     with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else DataError):
         write_all_splits(mixed_shards(tmp_path / "in"), tmp_path / "out")
     assert names == ["train-00000.tar", "val-00000.tar", "other-00000.tar"]

@@ -152,7 +152,7 @@ def synchronise(path: Path) -> None:
     """Wait until a file or a folder's list of names is on the disk."""
     if path.is_dir() and os.name == "nt":
         return  # Windows does not open folders
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:
