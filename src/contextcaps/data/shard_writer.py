@@ -150,9 +150,7 @@ def write_parts(
             raise DataError(f"no usable image found; {encoder.problems.summary()}")
         finished = [path.name for part in written for path in part.shards]
         if not (folder / CLASSES_FILE).exists():  # else it is that of another split, and the same
-            (partial / CLASSES_FILE).write_text(
-                json.dumps(list(classes), indent=0) + "\n", encoding="ascii", newline="\n"
-            )
+            (partial / CLASSES_FILE).write_bytes(json.dumps(list(classes), indent=0).encode("ascii") + b"\n")
             synchronise(partial / CLASSES_FILE)
             finished.append(CLASSES_FILE)
         for each in finished:
