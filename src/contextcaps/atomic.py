@@ -1,16 +1,25 @@
-"""Files that are whole or not there: whatever fails, what was there before stays."""
+"""Write files that are whole or not there: whatever fails, an earlier version stays."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["write_atomically"]
+__all__ = ["replace_atomically", "write_atomically"]
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all: beside its place first, then moved there. Text becomes UTF-8 as it is."""
+@contextlib.contextmanager
+def replace_atomically(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; move what was written there to `path`, or remove it after an error."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        yield temporary
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all; text is encoded as UTF-8, its line ends as they are."""
+    with replace_atomically(path) as temporary:
+        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)

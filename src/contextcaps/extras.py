@@ -1,4 +1,4 @@
-"""Packages that are extras: imported when they are needed; where one is missing, the error names the extra."""
+"""Import optional packages when they are needed; where one is missing, the error names the extra that brings it."""
 
 import functools
 import importlib
@@ -14,8 +14,8 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
     """Import a module that an extra brings.
 
     Args:
-        module: its name, such as "timm".
-        extra: of this package, such as "train".
+        module: the module's name, such as "timm".
+        extra: the extra of this package that brings it, such as "train".
         purpose: what needs it, for the message.
 
     Raises:
@@ -29,7 +29,7 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
         install = f"pip install 'contextcaps[{extra}]'"
         if error.name is not None and error.name.partition(".")[0] == module.partition(".")[0]:
             raise ImportError(f"{purpose}: needs the extra {extra!r}: {install}") from error
-        # Such as torch.utils.tensorboard, which is there without the package that it is made for.
+        # Such as torch.utils.tensorboard, which exists without the package that it needs.
         raise ImportError(
             f"{purpose}: {module}, of the extra {extra!r}, could not be imported: {error}; try {install}"
         ) from error
@@ -39,9 +39,8 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
 def _make_torchvision_importable() -> None:
     """Let torchvision be imported beside a torch build that its compiled operators do not fit.
 
-    On import it attaches shape rules to its two operators for boxes even where the library that defines them could not
-    be loaded (a CPU build of torch). Those who import it here want only its image transforms: declaring the two names
-    is enough.
+    On import it registers fake kernels for its two operators for boxes even where the library that defines them could
+    not be loaded (a CPU build of torch). Callers want only its image transforms: declaring the two names is enough.
     """
     if "torchvision" in sys.modules or importlib.util.find_spec("torchvision") is None:
         return
@@ -58,6 +57,6 @@ def _make_torchvision_importable() -> None:
         library = torch.library.Library("torchvision", "FRAGMENT")
         for operator in ("nms", "qnms"):
             library.define(operator + signature)
-        _make_torchvision_importable.library = library  # type: ignore[attr-defined]  # goes when it is collected
+        _make_torchvision_importable.library = library  # type: ignore[attr-defined]  # the names go when it is collected
     except ImportError:
-        pass  # those who need it will say so
+        pass  # whoever needs it will raise

@@ -1,4 +1,4 @@
-"""Which of several processes writes and speaks; known before torch is loaded, and before the others are started."""
+"""Tell which of several processes writes and prints, before torch is loaded and the others are started."""
 
 import os
 
@@ -6,7 +6,7 @@ __all__ = ["is_rank_zero"]
 
 
 def is_rank_zero() -> bool:
-    """Whether this is the process that writes; also before the others have been started."""
+    """Return whether this is the process that writes; also before the others have been started."""
     if "RANK" in os.environ:  # torchrun
         return os.environ["RANK"] == "0"
     return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("NODE_RANK", "0") == "0"

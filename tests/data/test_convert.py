@@ -1,5 +1,6 @@
 """Any source to tar shards."""
 
+import contextlib
 import dataclasses
 import errno
 import io
@@ -19,7 +20,7 @@ from round_trip import assert_round_trip
 from trees_small import encoded, pixels, shard_members, write_images, write_tar
 from trees_voc import voc_tree
 
-from contextcaps.data import Boxes, DataError, Sample, open_source
+from contextcaps.data import Boxes, DataError, Sample, convert, open_source
 from contextcaps.data.convert import Part, write_all_splits, write_shards
 from contextcaps.data.images import decode
 from contextcaps.data.shard_format import decode_boxes, encode_annotation, member_stem
@@ -162,10 +163,17 @@ def test_at_least_one_sample_in_a_shard(tmp_path):
         write_shards(blank_source([[0]], 1), tmp_path / "out", samples_per_shard=0)
 
 
-def test_progress(tmp_path):
+def test_progress(tmp_path, monkeypatch):
     seen = []
-    write_shards(blank_source([[0]] * 3, 1), tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+    @contextlib.contextmanager
+    def shown(what, total, is_shown):
+        seen.append((total, is_shown))
+        yield seen.append
+
+    monkeypatch.setattr(convert, "progress_of", shown)
+    write_shards(blank_source([[0]] * 3, 1), tmp_path / "out", progress=True)
+    assert seen == [(3, True), 1, 1, 1]
 
 
 def bomb() -> bytes:
@@ -244,8 +252,12 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, where, is_new):
             fail()
         add(tar, info, file)
 
+    def fail_at_classes(path: Path) -> None:
+        if path.name == "classes.json":
+            fail()
+
     if where == "classes":
-        monkeypatch.setattr("contextcaps.data.convert._write", fail)
+        monkeypatch.setattr("contextcaps.data.shard_writer.synchronise", fail_at_classes)
     else:
         monkeypatch.setattr(tarfile.TarFile, "addfile", fill)
     with pytest.raises(DataError, match="cannot be written: the disk is full; none of them is left behind"):
@@ -254,12 +266,14 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, where, is_new):
 
 
 def test_an_interruption_leaves_nothing(tmp_path):
-    def interrupt(done: int, total: int) -> None:
-        if done == 3:
-            raise KeyboardInterrupt
+    class Interrupted(MemorySource):
+        def sample(self, index):
+            if index == 3:
+                raise KeyboardInterrupt
+            return super().sample(index)
 
     with pytest.raises(KeyboardInterrupt):
-        write_shards(blank_source([[0]] * 5, 1), tmp_path / "out", samples_per_shard=2, progress=interrupt)
+        write_shards(Interrupted([pixels(1)] * 5, [[0]] * 5, ["cat"]), tmp_path / "out", samples_per_shard=2)
     assert not (tmp_path / "out").exists()
 
 
@@ -343,7 +357,7 @@ def test_a_failure_between_renames_leaves_nothing(tmp_path, monkeypatch, error):
         if len(names) == 3:
             raise error
 
-    monkeypatch.setattr("contextcaps.data.convert.os.replace", fail_at_third)
+    monkeypatch.setattr("contextcaps.data.shard_writer.os.replace", fail_at_third)
     with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else DataError):
         write_all_splits(mixed_shards(tmp_path / "in"), tmp_path / "out")
     assert names == ["train-00000.tar", "val-00000.tar", "other-00000.tar"]

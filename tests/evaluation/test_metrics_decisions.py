@@ -51,7 +51,7 @@ def test_decisions_agree_with_scikit_learn(data, per_class, chunk_bytes) -> None
 
 def test_a_score_equal_to_its_threshold_says_present() -> None:
     decisions = count_decisions(torch.tensor([[0.1], [0.3]]), torch.tensor([[1], [1]]), float(torch.tensor(0.3)))
-    assert decisions.said.tolist() == [1]
+    assert decisions.predicted.tolist() == [1]
 
 
 @pytest.mark.parametrize("thresholds", [torch.ones(3), math.nan], ids=["count", "nan"])
@@ -105,9 +105,9 @@ def test_tuned_thresholds_have_the_best_f1_and_of_equals_the_fewest_tags(data, c
     for j in range(scores.shape[1]):
         value, said = best_f1(scores[:, j], targets[:, j])
         if value:
-            assert (float(decisions.f1[j]), int(decisions.said[j])) == (value, said)
+            assert (float(decisions.f1[j]), int(decisions.predicted[j])) == (value, said)
         else:
-            assert int(decisions.said[j]) == 0
+            assert int(decisions.predicted[j]) == 0
             assert thresholds[j] >= 0.5
     narrow = scores >= thresholds.float()
     torch.testing.assert_close(narrow, scores >= thresholds)  # the same in the scores' own type
@@ -168,9 +168,9 @@ def test_the_prior_says_the_same_of_every_image_in_the_memory_of_one() -> None:
     assert scores.shape == (200, 4)
     assert scores.untyped_storage().nbytes() == 16
     torch.testing.assert_close(average_precision(scores, targets, None), targets.double().mean(0))
-    said = count_decisions(scores, targets, prior_thresholds(frequencies)).said
+    said = count_decisions(scores, targets, prior_thresholds(frequencies)).predicted
     assert said.tolist() == [200, 200, 0, 200]
-    tuned = count_decisions(scores, targets, tune_thresholds(scores, targets)).said  # what tuning would do
+    tuned = count_decisions(scores, targets, tune_thresholds(scores, targets)).predicted  # what tuning would do
     assert tuned.tolist() == [200, 200, 0, 200]
 
 

@@ -1,4 +1,4 @@
-"""Where images and labels come from: each kind of source one file, all giving the same `Sample`; and on to batches."""
+"""Read images and labels from sources of many kinds, all as the same `Sample`, and make batches of them."""
 
 from typing import TYPE_CHECKING
 

@@ -1,10 +1,11 @@
-"""Augmentation of whole batches on the training device: random resized crop, horizontal flip, colour.
+"""Augment whole batches on the training device: random resized crop, horizontal flip, colour jitter.
 
-What happens to a batch is a function of (seed, epoch, step) alone: numbers are drawn on the CPU from a generator of
-its own, so that a run that is resumed goes on as if it had never stopped, the same on every device, whatever else
-draws random numbers. Crop and flip are one warp (kornia), so pixels are interpolated once.
+A batch's augmentation is a function of (seed, epoch, step) alone: numbers are drawn on the CPU from a generator of
+its own, so that a resumed run continues as if it had never stopped, the same on every device, whatever else draws
+random numbers. kornia computes the pixels; its own augmentation classes draw from the global generator, and know no
+labels. Crop and flip are one warp, so pixels are interpolated once.
 
-Labels whose object left the crop are taken off: `contextcaps.data.visibility` has the rule.
+Labels of objects outside of the crop are removed: `contextcaps.data.visibility` has the rule.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class AugmentationParameters:
-    """What is done to each image of a batch; tensors on the CPU, where they are drawn."""
+    """Holds the augmentation of each image of a batch, in tensors on the CPU, where they are drawn."""
 
     crops: Tensor
     """[B, 4], float32: left, top, right, bottom of the crop, as fractions of the image's width and height."""
@@ -48,18 +49,18 @@ class AugmentationParameters:
 
 @dataclasses.dataclass(frozen=True)
 class AugmentedBatch:
-    """A batch after augmentation."""
+    """Holds a batch after augmentation."""
 
     images: Tensor
     """[B, 3, H, W], of the dtype that went in."""
     targets: Tensor
-    """[B, J], without the classes that left the crop."""
+    """[B, J], without the classes outside of the crop."""
     parameters: AugmentationParameters
-    """What was done."""
+    """Drawn for this batch."""
 
 
 class Augmentation:
-    """Augments batches; what batch `step` of `epoch` goes through depends on the seed and these two numbers alone.
+    """Augments batches; the augmentation of batch `step` of `epoch` depends on the seed and these two numbers alone.
 
     >>> augment = Augmentation(AugmentationConfig(), seed=0)
     >>> batch = augment(torch.rand(2, 3, 32, 32), torch.ones(2, 5), epoch=0, step=0)
@@ -69,7 +70,7 @@ class Augmentation:
 
     def __init__(self, config: AugmentationConfig | None = None, seed: int = 0) -> None:
         self.config, self.seed = config or AugmentationConfig(), seed
-        _kornia()  # where it is missing, say so before training starts
+        _kornia()  # raises before training starts, if it is missing
 
     def __call__(
         self,
@@ -86,9 +87,9 @@ class Augmentation:
         Args:
             images: [B, 3, H, W], uint8, or floating from 0 to 1; on the training device.
             targets: [B, J], any dtype.
-            epoch, step: which batch of which epoch this is. Processes that share an epoch take seeds of their own.
-            boxes: of the images, where known.
-            masks: [B, Hm, Wm], integer: class index + 1, 0 for none; of any size, as crops are fractions. Where known.
+            epoch, step: number of the epoch and of the batch in it. Processes that share an epoch take different seeds.
+            boxes: the images' boxes, if they are known.
+            masks: [B, Hm, Wm], integer: class index + 1, 0 for none; of any size, as crops are fractions. If known.
         """
         parameters = self.parameters(len(images), epoch, step)
         return AugmentedBatch(
@@ -98,22 +99,22 @@ class Augmentation:
         )
 
     def parameters(self, count: int, epoch: int, step: int) -> AugmentationParameters:
-        """What is done to the `count` images of a batch."""
+        """Draw the parameters of the `count` images of a batch."""
         state = np.random.SeedSequence([self.seed, epoch, step]).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
         return draw_parameters(self.config, count, generator)
 
 
 def draw_parameters(config: AugmentationConfig, count: int, generator: torch.Generator) -> AugmentationParameters:
-    """Draw what is done to each of `count` images.
+    """Draw the augmentation of each of `count` images.
 
     The crop's area is uniform in `crop_scale`, the logarithm of its ratio uniform in that part of `crop_ratio` for
     which a crop of this area fits into the image, its place uniform.
 
     Args:
-        config: the ranges.
+        config: the ranges to draw from.
         count: B.
-        generator: on the CPU; its state alone decides.
+        generator: on the CPU; the draws depend on its state alone.
     """
     chance = torch.rand(9, count, generator=generator, dtype=torch.float64)  # [9, B]
     low, high = config.crop_scale
@@ -155,8 +156,8 @@ def augment_images(images: Tensor, parameters: AugmentationParameters) -> Tensor
     pixels = images if images.dtype == torch.float64 else images.float()
     if images.dtype == torch.uint8:
         pixels = pixels / 255
-    columns, rows = _sources(parameters, *images.shape[2:])  # [B, W], [B, H]
-    # Places are pixel centres and computed here rather than by a matrix product, which accelerators round to 10 bits
+    columns, rows = _source_coordinates(parameters, *images.shape[2:])  # [B, W], [B, H]
+    # Coordinates of pixel centres, computed here rather than by a matrix product, which accelerators round to 10 bits
     # where TF32 is on. With aligned corners kornia takes them as they are; with the border repeated, this is a resize.
     shape = (count, *images.shape[2:])
     pixels = kornia.geometry.transform.remap(
@@ -180,10 +181,10 @@ def augment_images(images: Tensor, parameters: AugmentationParameters) -> Tensor
     return pixels.to(images.dtype)
 
 
-def _sources(parameters: AugmentationParameters, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Where in the image each column [B, W] and each row [B, H] of the result comes from, in pixels, float64.
+def _source_coordinates(parameters: AugmentationParameters, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Return where in the image each column [B, W] and row [B, H] of the result comes from, in pixels, float64.
 
-    Pixel x covers x to x + 1, so its centre is at x + ½; numbers here are those of centres, ½ less.
+    Pixel x covers x to x + 1, so its centre is at x + ½; the coordinates here are ½ less.
     """
     left, top, right, bottom = parameters.crops.double()[:, :, None].unbind(dim=1)  # [B, 1]
     across = (torch.arange(width, dtype=torch.float64) + 0.5) / width  # [W], fractions of the crop
@@ -193,7 +194,7 @@ def _sources(parameters: AugmentationParameters, height: int, width: int) -> tup
 
 
 def _kornia() -> Any:
-    """kornia, which is an extra."""
+    """Import kornia, which is an extra."""
     try:
         import kornia.enhance
         import kornia.geometry

@@ -11,16 +11,16 @@ __all__ = ["AugmentationConfig"]
 
 @dataclasses.dataclass(frozen=True)
 class AugmentationConfig(Configuration):
-    """How strongly training images are changed. An amount of 0 leaves a step out."""
+    """Says how strongly training images are changed; an amount of 0 leaves a step out."""
 
     _title: ClassVar[str] = "the augmentation's configuration"
 
     crop_scale: tuple[float, float] = (0.4, 1.0)
     """Least and greatest area of the crop, as a share of the image's; (1, 1) for no crop."""
     crop_ratio: tuple[float, float] = (0.75, 4 / 3)
-    """Least and greatest width over height of the crop, relative to the image's own: how far it is stretched."""
+    """Least and greatest width over height of the crop, relative to the image's own."""
     flip: float = 0.5
-    """Chance that an image is mirrored left to right."""
+    """Probability that an image is mirrored left to right."""
     brightness: float = 0.2
     """Pixels are multiplied by 1 ± up to this."""
     contrast: float = 0.2
@@ -39,13 +39,7 @@ class AugmentationConfig(Configuration):
             if not 0 < low <= high <= greatest or math.isinf(high):
                 limit = "" if math.isinf(greatest) else f" ≤ {greatest:g}"
                 raise ValueError(f"{name}: expected 0 < least ≤ greatest{limit}, got ({low}, {high})")
-        for name, most in (
-            ("flip", 1.0),
-            ("brightness", 1.0),
-            ("contrast", 1.0),
-            ("saturation", 1.0),
-            ("hue", 0.5),
-            ("min_visible", 1.0),
-        ):
+        for name in ("flip", "brightness", "contrast", "saturation", "hue", "min_visible"):
+            most = 0.5 if name == "hue" else 1.0
             if not 0 <= getattr(self, name) <= most:
                 raise ValueError(f"{name}: expected a number from 0 to {most:g}, got {getattr(self, name)}")

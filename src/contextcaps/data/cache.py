@@ -1,10 +1,10 @@
-"""The cache folder: the only place that data code writes to. Entries appear whole or not at all.
+"""Write entries of the cache folder so that each appears whole or not at all; data code writes nowhere else.
 
-An entry is a folder. It is filled under a temporary name beside its final one and renamed when everything is on the
-disk, so that a process that is killed leaves the old state or nothing. One process at a time fills an entry: it holds
-the lock file of the entry's name, and the others wait. The system gives a dead process's lock back, hence temporary
-folders of a name whose lock is free are left-overs, and are removed. Where a file system has no locks, processes may
-fill the same entry at once, each under a name of its own; the first to finish wins.
+An entry is a folder. It is filled under a temporary name beside its final one and renamed once everything is on the
+disk, so that a killed process leaves the old state or nothing. One process at a time fills an entry: it holds the lock
+of the entry's name, and the others wait. The operating system releases a dead process's lock, hence a temporary folder
+whose lock is free is stale, and is removed. Where a file system has no locks, several processes may fill the same
+entry, each under a temporary name of its own; the first to finish wins.
 """
 
 import contextlib
@@ -16,22 +16,22 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from filelock import FileLock, Timeout
 
-__all__ = ["cache_folder", "discard", "entry_lock", "publish", "remove_stale", "synchronise", "temporary_folder"]
+__all__ = ["cache_folder", "entry_lock", "open_or_fill", "publish", "synchronise", "temporary_folder"]
 
-_STALE_WITHOUT_LOCKS = (
-    24 * 3600.0
-)  # seconds after which a temporary folder has no living owner, where locks cannot tell
+Entry = TypeVar("Entry")
+
+_STALE_WITHOUT_LOCKS = 24 * 3600.0  # seconds; older temporary folders have no living owner, where locks cannot tell
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+"""Errors of file systems without locks, such as some network file systems."""
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.tmp")
 
 
 def cache_folder(cache_dir: Path | str | None = None) -> Path:
-    """The folder asked for, or $CONTEXTCAPS_CACHE, or contextcaps in the user's cache ($XDG_CACHE_HOME, ~/.cache)."""
+    """Return the folder asked for, $CONTEXTCAPS_CACHE, or contextcaps in $XDG_CACHE_HOME or ~/.cache."""
     if cache_dir is not None:
         return Path(cache_dir).expanduser()
     if os.environ.get("CONTEXTCAPS_CACHE"):
@@ -43,32 +43,67 @@ def cache_folder(cache_dir: Path | str | None = None) -> Path:
 
 @contextlib.contextmanager
 def entry_lock(folder: Path, name: str, on_wait: Callable[[], None] | None = None) -> Iterator[bool]:
-    """Hold the lock of an entry; gives False, without a lock, where there are none.
+    """Hold the lock of an entry; yield whether there is one, which is False on file systems without locks.
 
     Args:
         folder: the cache folder.
-        name: the entry's.
+        name: the entry's name.
         on_wait: called once before waiting for another process. None: do not wait, raise BlockingIOError.
     """
-    if fcntl is None:
-        yield False
-        return
-    with open(folder / f".{name}.lock", "a") as file:  # never removed: another process may be waiting for it
+    # Not filelock's soft lock in its place: that one would outlive a killed process.
+    lock = FileLock(folder / f".{name}.lock", fallback_to_soft=False)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock.acquire(blocking=False)
+        except Timeout:
             if on_wait is None:
-                raise
+                raise BlockingIOError(errno.EAGAIN, "another process holds the lock", lock.lock_file) from None
             on_wait()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:  # some network file systems
-            yield False
-            return
-        yield True
+            lock.acquire()
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
+
+
+def open_or_fill(
+    final: Path, open_entry: Callable[[], Entry | None], fill: Callable[[Path], None], on_wait: Callable[[], None]
+) -> Entry:
+    """Open an entry; fill it first if it is missing or damaged. One process at a time does so, the others wait.
+
+    Args:
+        final: the entry's folder; its parent, the cache folder, is made if need be.
+        open_entry: opens the entry; returns None if it is missing or damaged.
+        fill: writes the entry's files into an empty folder.
+        on_wait: called once before waiting for another process.
+    """
+    found = open_entry()
+    if found is not None:
+        return found
+    folder, name = final.parent, final.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with entry_lock(folder, name, on_wait) as locked:
+        _remove_stale(folder, name, locked)
+        found = open_entry()  # another process may have filled it while this one waited
+        if found is None:
+            _discard(final)
+            temporary = temporary_folder(folder, name)
+            try:
+                fill(temporary)
+                publish(temporary, final)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)  # gone already if all went well
+            found = open_entry()
+    if found is None:
+        raise OSError(errno.EIO, "cannot be read right after it was written", str(final))
+    return found
 
 
 def temporary_folder(folder: Path, name: str) -> Path:
-    """A new empty folder for filling an entry."""
+    """Make a new empty folder for filling an entry."""
     temporary = folder / f".{name}.{secrets.token_hex(8)}.tmp"
     temporary.mkdir()
     return temporary
@@ -88,8 +123,8 @@ def publish(temporary: Path, final: Path) -> None:
     synchronise(final.parent)
 
 
-def discard(final: Path) -> None:
-    """Remove an entry: first by its name, at once, then its files."""
+def _discard(final: Path) -> None:
+    """Remove an entry: first its name, at once, then its files."""
     doomed = final.parent / f".{final.name}.{secrets.token_hex(8)}.tmp"
     try:
         os.rename(final, doomed)
@@ -98,14 +133,8 @@ def discard(final: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def remove_stale(folder: Path, own: str, locked: bool) -> None:
-    """Remove what killed processes left behind.
-
-    Args:
-        folder: the cache folder.
-        own: name of the entry that this process is filling.
-        locked: whether it holds that entry's lock.
-    """
+def _remove_stale(folder: Path, own: str, locked: bool) -> None:
+    """Remove what killed processes left behind; `locked`: this process holds the lock of the entry `own`."""
     for path in folder.glob(".*.tmp"):
         match = _TEMPORARY.fullmatch(path.name)
         if match is None:
@@ -113,10 +142,8 @@ def remove_stale(folder: Path, own: str, locked: bool) -> None:
         if locked and match["name"] == own:
             shutil.rmtree(path, ignore_errors=True)
             continue
-        with (
-            contextlib.suppress(OSError),
-            entry_lock(folder, match["name"]) as free,
-        ):  # BlockingIOError: it has an owner
+        # A BlockingIOError says that it has an owner.
+        with contextlib.suppress(OSError), entry_lock(folder, match["name"]) as free:
             if free or time.time() - path.stat().st_mtime > _STALE_WITHOUT_LOCKS:
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -125,7 +152,7 @@ def synchronise(path: Path) -> None:
     """Wait until a file or a folder's list of names is on the disk."""
     if path.is_dir() and os.name == "nt":
         return  # Windows does not open folders
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:

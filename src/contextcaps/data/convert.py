@@ -1,59 +1,25 @@
-"""Any source to tar shards, which `shards:FOLDER/*.tar` reads back as the same samples in the same order."""
+"""Convert any source to tar shards, which `shards:FOLDER/*.tar` reads back as the same samples in the same order."""
 
 import dataclasses
-import errno
-import hashlib
-import io
-import json
 import os
 import re
-import shutil
-import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from contextcaps.data.images import decode
 from contextcaps.data.problems import DataError, OnBad, Problems
 from contextcaps.data.progress import progress_of
-from contextcaps.data.sample import Sample
-from contextcaps.data.shard_format import (
-    CLASSES_FILE,
-    JSON_SUFFIX,
-    MASK_SUFFIX,
-    encode_annotation,
-    encode_image,
-    encode_mask,
-    member_stem,
-)
+from contextcaps.data.shard_writer import NO_SPLIT, Part, ShardEncoder, write_parts
 from contextcaps.data.source import Source, open_source
-from contextcaps.data.vocabulary import read_classes
 
 __all__ = ["Conversion", "Part", "write_all_splits", "write_shards"]
 
-_NO_SPLIT = "all"
 _IN_NO_SPLIT = "other"
-Member = tuple[str, bytes]
-"""A member's name and content."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """What was written of one split."""
-
-    split: str
-    """How its shards' names begin."""
-    samples: int
-    """Samples written."""
-    repeated: int
-    """Samples left out because a part before this one has them, as with VOC's trainval."""
-    shards: tuple[Path, ...]
-    """Empty if all were left out."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """What `write_all_splits` wrote, and what it left out."""
+    """Describes what `write_all_splits` wrote, and what it left out."""
 
     parts: tuple[Part, ...]
     problems: Problems
@@ -65,7 +31,7 @@ def write_shards(
     *,
     split: str | None = None,
     samples_per_shard: int = 1000,
-    progress: Callable[[int, int], None] | None = None,
+    progress: bool = False,
 ) -> list[Path]:
     """Write a source's samples to FOLDER/SPLIT-00000.tar, SPLIT-00001.tar and so on, and its classes to classes.json.
 
@@ -74,31 +40,22 @@ def write_shards(
     under a name beginning with a dot, and get their own names once all are complete; if anything fails, none is left.
 
     Args:
-        source: where the samples come from. An image that cannot be decoded to its end is a problem: with
-            on_bad="stop" all are named and nothing is written; with "skip" they are left out and added to
-            `source.problems`.
+        source: the samples. An image that cannot be decoded to its end is a problem: with on_bad="stop" all are named
+            and nothing is written; with "skip" they are left out and added to `source.problems`.
         folder: new, empty, or with the shards of other splits of the same classes.
-        split: how the shards' names begin; None is the source's own split, or "all".
+        split: prefix of the shards' names; None is the source's own split, or "all".
         samples_per_shard: samples in each shard, fewer in the last.
-        progress: called with the number of samples done and that of all, after each sample.
+        progress: show the progress on standard error.
 
     Returns:
         The shards' paths.
     """
-    name = split or source.split or _NO_SPLIT
+    name = split or source.split or NO_SPLIT
     problems = Problems(source.name, source.problems.on_bad)
-    done = 0
-
-    def tell(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(done, len(source))
-
-    encoder = _Encoder(problems, tell)
-    (part,) = _write_parts(
-        iter([(name, source)]), [name], source.classes, Path(folder), name, samples_per_shard, encoder
-    )
+    parts = iter([(name, source)])
+    with progress_of(source.name, len(source), progress) as tell:
+        encoder = ShardEncoder(problems, tell)
+        (part,) = write_parts(parts, [name], source.classes, Path(folder), name, samples_per_shard, encoder)
     source.problems.found += problems.found
     return list(part.shards)
 
@@ -142,10 +99,10 @@ def write_all_splits(
     rest = _IN_NO_SPLIT
     while rest in opened:
         rest += "_"
-    whole = source.split or _NO_SPLIT
+    whole = source.split or NO_SPLIT
 
     with progress_of(source.name, total, progress) as tell:
-        encoder = _Encoder(problems, tell)
+        encoder = ShardEncoder(problems, tell)
 
         def parts() -> Iterator[tuple[str, Source]]:
             yield from opened.items()
@@ -155,185 +112,6 @@ def write_all_splits(
                 yield rest, source
 
         names = [*opened, rest] if opened else [whole]
-        partial_name = _NO_SPLIT if opened else whole
-        written = _write_parts(parts(), names, source.classes, Path(folder), partial_name, samples_per_shard, encoder)
+        partial_name = NO_SPLIT if opened else whole
+        written = write_parts(parts(), names, source.classes, Path(folder), partial_name, samples_per_shard, encoder)
     return Conversion(tuple(written), problems)
-
-
-class _Encoder:
-    """Turns the samples of one part after the other into members of shards, each sample once.
-
-    Args:
-        problems: gets the samples that cannot be read.
-        tell: called with 1 after each sample, but not after those that an earlier part has.
-    """
-
-    def __init__(self, problems: Problems, tell: Callable[[int], None]) -> None:
-        self.problems, self._tell = problems, tell
-        self._digests: dict[str, bytes] = {}  # of the annotation of every sample met so far, by id
-        self.written = self.repeated = 0
-        """Samples of the present part that were encoded, and that were left out because an earlier one has them."""
-
-    @property
-    def count(self) -> int:
-        """Different samples met so far, the bad ones included."""
-        return len(self._digests)
-
-    def encode_all(self, source: Source) -> Iterator[list[Member]]:
-        """The members of each sample that can be read and that no earlier part has."""
-        self.written = self.repeated = 0
-        earlier = self._digests
-        self._digests = dict(earlier)
-        for index in range(len(source)):
-            where = f"sample {index}"
-            try:
-                sample = source.sample(index)
-                where = sample.id
-                annotation = encode_annotation(sample, source.classes)
-                digest = hashlib.sha256(annotation).digest()
-                if earlier.get(sample.id) == digest:
-                    self.repeated += 1
-                    continue
-                if sample.id in self._digests:
-                    raise DataError("another sample has the same id; shards need a different one for each")
-                self._digests[sample.id] = digest
-                members = _encode(sample, annotation)
-            except (DataError, OSError) as error:
-                self.problems.add(where, str(error))
-            else:
-                self.written += 1
-                yield members
-            self._tell(1)
-
-
-def _encode(sample: Sample, annotation: bytes) -> list[Member]:
-    stem = member_stem(sample.id)
-    decode(sample.image)  # to its end: a file that was cut off has a good header
-    suffix, image = encode_image(sample.image)
-    members = [(stem + suffix, image), (stem + JSON_SUFFIX, annotation)]
-    if sample.mask is not None:
-        members.append((stem + MASK_SUFFIX, encode_mask(sample.mask())))
-    return members
-
-
-def _write_parts(
-    parts: Iterator[tuple[str, Source]],
-    names: Sequence[str],
-    classes: tuple[str, ...],
-    folder: Path,
-    name: str,
-    samples_per_shard: int,
-    encoder: _Encoder,
-) -> list[Part]:
-    """Write parts under names beginning with a dot, then give all shards their own names; or leave nothing.
-
-    Args:
-        parts: the parts' names and samples, each asked for once those before it are written.
-        names: those that the parts may have.
-        classes: those of all parts.
-        folder: where the shards go.
-        name: of the whole, for the folder in which they are written.
-        samples_per_shard: samples in each shard.
-        encoder: for the samples; its problems are settled before anything gets its name.
-    """
-    for each in names:
-        if not re.fullmatch(r"\w[\w-]*", each):
-            raise DataError(f"split {each!r}: expected letters, digits, - and _ only, since files are named after it")
-    if samples_per_shard < 1:
-        raise DataError(f"samples_per_shard: expected at least 1, got {samples_per_shard}")
-    _check_folder(folder, name, classes)
-    partial = folder / f".{name}.partial"
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
-    placed: list[Path] = []
-    written: list[Part] = []
-    is_mine = False
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial.mkdir()
-        is_mine = True
-        for split, source in parts:
-            shards = _write_all(encoder.encode_all(source), partial, split, samples_per_shard)
-            written.append(Part(split, encoder.written, encoder.repeated, tuple(folder / path.name for path in shards)))
-        encoder.problems.settle()
-        if not any(part.shards for part in written):
-            raise DataError(f"no usable image found; {encoder.problems.summary()}")
-        finished = [path.name for part in written for path in part.shards]
-        if not (folder / CLASSES_FILE).exists():  # else it is that of another split, and the same
-            _write(partial / CLASSES_FILE, json.dumps(list(classes), indent=0).encode("ascii") + b"\n")
-            finished.append(CLASSES_FILE)
-        for each in finished:
-            placed.append(folder / each)  # before it is there, so that an interruption finds it
-            os.replace(partial / each, folder / each)
-        partial.rmdir()
-    except BaseException as error:
-        if is_mine:
-            for path in placed:
-                path.unlink(missing_ok=True)
-            shutil.rmtree(partial, ignore_errors=True)
-        _forget(made)
-        if isinstance(error, FileExistsError) and not is_mine and partial.exists():
-            what = "a conversion is under way there or was cut off; if none is, delete it"
-            raise DataError(f"{partial}: {what}") from None
-        if isinstance(error, OSError):
-            why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
-            raise DataError(f"{folder}: the shards cannot be written: {why}; none of them is left behind") from None
-        raise
-    return written
-
-
-def _check_folder(folder: Path, name: str, classes: tuple[str, ...]) -> None:
-    """Refuse a folder with anything in it but other splits' shards of the same classes."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise DataError(f"{folder}: expected a folder, or nothing, to write shards to")
-    for path in sorted(folder.iterdir()):
-        is_shard = path.suffix == ".tar" and name != _NO_SPLIT and re.sub(r"-\d+$", "", path.stem) != name
-        is_partial = path.name.startswith(".") and path.suffix == ".partial"
-        if path.name == CLASSES_FILE:
-            if read_classes(path) != classes:
-                raise DataError(f"{path}: lists other classes than the source; choose a new or empty folder")
-        elif not is_shard and not is_partial:
-            raise DataError(f"{folder}: not empty (it has {path.name}); choose a new or empty folder")
-
-
-def _write_all(samples: Iterator[list[Member]], folder: Path, name: str, samples_per_shard: int) -> list[Path]:
-    """Write samples to shards in a folder, each as long as asked for but the last."""
-    shards: list[Path] = []
-    first = next(samples, None)
-    while first is not None:
-        path = folder / f"{name}-{len(shards):05d}.tar"
-        with path.open("wb") as file:
-            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                _add(tar, first)
-                for _ in range(samples_per_shard - 1):
-                    members = next(samples, None)
-                    if members is None:
-                        break
-                    _add(tar, members)
-            file.flush()
-            os.fsync(file.fileno())
-        shards.append(path)
-        first = next(samples, None)
-    return shards
-
-
-def _add(tar: tarfile.TarFile, members: list[Member]) -> None:
-    for name, content in members:
-        info = tarfile.TarInfo(name)  # its defaults: time, user and group 0, mode 644
-        info.size = len(content)
-        tar.addfile(info, io.BytesIO(content))
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _forget(made: Sequence[Path]) -> None:
-    """Remove the folders that a failed conversion made, the innermost first."""
-    for folder in made:
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()

@@ -1,8 +1,8 @@
-"""Samples to arrays of one size, by several workers at once, in the order asked for.
+"""Decode samples to arrays of one size, with several workers at once, in the order asked for.
 
 Workers are threads: decoding releases Python's lock, and threads were measured as fast as processes on photographs.
 Sources that make pixels in Python themselves (`scenes`) hold the lock while they do; where that would take more than a
-few seconds, the workers are forked processes instead (on Linux). What comes out is the same either way.
+few seconds, the workers are forked processes instead (on Linux). The result is the same either way.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ __all__ = [
     "decode_ahead",
     "decode_samples",
     "default_workers",
-    "in_order",
+    "map_in_order",
     "mask_dtype",
     "mask_tensor",
 ]
@@ -41,12 +41,12 @@ __all__ = [
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_PROCESSES_PAY_FROM = 4.0  # seconds of work in one process; less is done before the others have got going
+_PROCESSES_PAY_FROM = 4.0  # seconds of work in one process; less is done before the others have started
 
 
 @dataclasses.dataclass(frozen=True)
 class Decoded:
-    """Some samples of a source, decoded; those that could not be read are left out and named in `bad`."""
+    """Holds some decoded samples of a source; those that could not be read are left out and named in `bad`."""
 
     indices: np.ndarray
     """[n], int64: indices in the source."""
@@ -63,7 +63,7 @@ class Decoded:
 
     @classmethod
     def join(cls, pieces: Sequence["Decoded"]) -> "Decoded":
-        """Several as one, in order."""
+        """Join several into one, in order."""
         if len(pieces) == 1:
             return pieces[0]
         masks = None
@@ -87,12 +87,12 @@ class Decoded:
 
 
 def mask_dtype(classes: int) -> np.dtype:
-    """The smallest type that holds every class index + 1."""
+    """Return the smallest integer type that holds every class index + 1."""
     return np.dtype("u1") if classes < 256 else np.dtype("<u2")
 
 
 def mask_tensor(masks: np.ndarray) -> Tensor:
-    """Masks as a tensor: uint8, or int32 where they have 16 bits, which torch knows only half."""
+    """Return masks as a tensor: uint8, or int32 for 16 bits, since torch supports few operations on uint16."""
     return torch.from_numpy(masks if masks.dtype == np.uint8 else masks.astype(np.int32))
 
 
@@ -129,7 +129,7 @@ def decode_samples(source: Source, indices: Sequence[int] | np.ndarray, size: tu
 
 
 def checked_mask(sample: Sample, classes: int) -> np.ndarray:
-    """A sample's mask; a `BadImage` if it is of another size than its image or has other classes than there are."""
+    """Read a sample's mask; raise `BadImage` if its size is not the image's or a value is no class."""
     assert sample.mask is not None
     mask, expected = sample.mask(), image_size(sample.image)
     if mask.shape != expected:
@@ -141,7 +141,7 @@ def checked_mask(sample: Sample, classes: int) -> np.ndarray:
 
 
 def default_workers() -> int:
-    """As many as this process may use cores."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -155,11 +155,11 @@ def decode_ahead(
     """Decode chunks of indices by several workers, in order.
 
     Args:
-        source: where they come from.
-        chunks: indices, those of a chunk decoded by one worker.
+        source: the samples' source.
+        chunks: indices; one worker decodes a chunk.
         size: (height, width).
-        workers: how many chunks to decode at once; as many as there are cores by default.
-        ahead: how many chunks may wait in memory to be asked for, two for each worker at least.
+        workers: chunks to decode at once; as many as there are cores by default.
+        ahead: chunks that may wait in memory to be asked for, at least two for each worker.
     """
     workers = default_workers() if workers is None else max(1, workers)
     pool: Executor
@@ -175,7 +175,7 @@ def decode_ahead(
             return decode_samples(source, chunk, size)
 
     try:
-        yield from in_order(pool, function, chunks, max(ahead, 2 * workers))
+        yield from map_in_order(pool, function, chunks, max(ahead, 2 * workers))
     except BrokenProcessPool:
         raise DataError(
             f"{source.name}: a process that read images was killed (out of memory?); try workers=1"
@@ -184,8 +184,10 @@ def decode_ahead(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def in_order(pool: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int) -> Iterator[Result]:
-    """`function` of each task, in the tasks' order; at most `ahead` results wait to be asked for."""
+def map_in_order(
+    pool: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
+) -> Iterator[Result]:
+    """Yield `function` of each task, in the tasks' order; at most `ahead` results wait to be asked for."""
     waiting: deque[Future[Result]] = deque()
     try:
         for task in tasks:
@@ -200,7 +202,7 @@ def in_order(pool: Executor, function: Callable[[Task], Result], tasks: Iterable
 
 
 def _wants_processes(source: Source, chunks: Sequence[np.ndarray]) -> bool:
-    """Whether the source makes its pixels in Python, and has so many to make that processes are worth starting."""
+    """Return whether the source makes its pixels in Python, and so many that processes are worth starting."""
     if sys.platform != "linux" or multiprocessing.current_process().daemon or not len(chunks):
         return False
     try:
@@ -211,11 +213,11 @@ def _wants_processes(source: Source, chunks: Sequence[np.ndarray]) -> bool:
             source.sample(int(index))
         seconds = (time.perf_counter() - start) / len(chunks[0][:3])
     except (OSError, DataError):
-        return False  # told when it is decoded
+        return False  # reported when it is decoded
     return seconds * sum(len(chunk) for chunk in chunks) > _PROCESSES_PAY_FROM
 
 
-_process: tuple[Source, tuple[int, int]]  # in a worker process: what it decodes
+_process: tuple[Source, tuple[int, int]]  # in a worker process: the source, and the size to decode to
 
 
 def _start_process(source: Source, size: tuple[int, int], parent: int) -> None:
@@ -227,7 +229,7 @@ def _start_process(source: Source, size: tuple[int, int], parent: int) -> None:
 
 
 def _leave_with(parent: int) -> None:
-    """End this process soon after its parent, even if that was killed and could not say so."""
+    """End this process soon after its parent, even if that was killed."""
     while os.getppid() == parent:
         time.sleep(0.25)
     os._exit(1)

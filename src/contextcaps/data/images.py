@@ -1,13 +1,13 @@
-"""Image files to pixels: the one place where images are decoded and resized.
+"""Decode image files to pixels and resize them; nothing else does.
 
-Two ways that agree. The fast one (the default) lets libjpeg decode at a half, quarter or eighth of the size where that
-leaves at least twice the target's height and width (`Image.draft`), and resizes with torch's antialiased kernel for
-bytes; the plain one decodes at full size and resizes with Pillow. Both use the same triangle filter. They agree to
-1 of 255 levels where JPEG's scaling has no part (other formats, or targets above half the image's size); where it has,
-a photograph's pixels differ by at most `MEAN_TOLERANCE` levels on average and `MAX_TOLERANCE` at worst: JPEG's own
-filter is a little sharper.
+There are two ways, which agree. The fast one (the default) lets libjpeg decode at a half, quarter or eighth of the
+size where that leaves at least twice the target's height and width (`Image.draft`), and resizes with torch's
+antialiased kernel for bytes; the plain one decodes at full size and resizes with Pillow. Both use the same triangle
+filter. They agree to 1 of 255 levels without JPEG's scaling (other formats, or targets above half the image's size);
+with it, a photograph's pixels differ by at most `MEAN_TOLERANCE` levels on average and `MAX_TOLERANCE` at worst:
+JPEG's own filter is a little sharper.
 
-What comes out is always [H, W, 3] bytes in RGB, upright:
+The result is always [H, W, 3] bytes in RGB, upright:
 - EXIF's orientation is applied (all eight).
 - Transparent pixels are laid on white, whether from an alpha channel, a palette or a transparent colour.
 - Grey, 1-bit and palette images become RGB; CMYK is converted without a colour profile, JPEG's inverted (Adobe) kind
@@ -40,6 +40,7 @@ __all__ = [
     "decode",
     "image_size",
     "resize_mask",
+    "upright_pixels",
 ]
 
 MAX_PIXELS = 89_478_485
@@ -65,13 +66,13 @@ _HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 
 
 class BadImage(DataError):
-    """An image that cannot be used; the message says why, without naming the file."""
+    """Says why an image cannot be used, without naming the file."""
 
 
 def decode(
     image: bytes | Path | np.ndarray, size: tuple[int, int] | int | None = None, fast: bool = True
 ) -> np.ndarray:
-    """Pixels of an image, [H, W, 3], uint8, RGB, upright.
+    """Return the pixels of an image, [H, W, 3], uint8, RGB, upright.
 
     Args:
         image: an encoded file's bytes, its path, or pixels [H, W, 3] as bytes (which are only resized).
@@ -95,8 +96,13 @@ def decode(
     return np.ascontiguousarray(_turn(pixels, orientation))
 
 
+def upright_pixels(opened: Image.Image) -> np.ndarray:
+    """Return the pixels of an image that Pillow has open, [H, W, 3], uint8, RGB, upright, transparent ones on white."""
+    return np.ascontiguousarray(_turn(_rgb(opened), _orientation(opened)))
+
+
 def image_size(image: bytes | Path | np.ndarray) -> tuple[int, int]:
-    """(height, width) that `decode` would give, from the file's header alone."""
+    """Return the (height, width) that `decode` would give, from the file's header alone."""
     if isinstance(image, np.ndarray):
         height, width, _ = _checked_pixels(image).shape
         return height, width
@@ -109,14 +115,14 @@ def image_size(image: bytes | Path | np.ndarray) -> tuple[int, int]:
 
 
 def resize_mask(mask: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """A mask [H, W] at (height, width), each pixel the value at its nearest place: values are never mixed."""
+    """Resize a mask [H, W] to (height, width) by nearest neighbour, so that values are never mixed."""
     rows = (np.arange(size[0]) * 2 + 1) * mask.shape[0] // (2 * size[0])
     columns = (np.arange(size[1]) * 2 + 1) * mask.shape[1] // (2 * size[1])
     return mask[rows[:, None], columns[None, :]]
 
 
 def checked_size(size: tuple[int, int] | int) -> tuple[int, int]:
-    """(height, width) of a size that is given so, or as one number for both; a ValueError if it is neither."""
+    """Return (height, width) for a size given so, or as one number for both; raise ValueError for others."""
     sides = (size, size) if isinstance(size, int) else size
     whole = isinstance(sides, tuple | list) and all(isinstance(s, int | np.integer) and s >= 1 for s in sides)
     if not whole or len(sides) != 2 or isinstance(size, bool):
@@ -138,7 +144,7 @@ def _formats() -> tuple[str, ...]:
 
 @contextmanager
 def _opened(image: bytes | Path) -> Iterator[Image.Image]:
-    """A file opened by Pillow, its header read and its size checked; whatever goes wrong inside is a `BadImage`."""
+    """Open a file with Pillow and check its size by its header; turn any error inside into a `BadImage`."""
     try:
         if isinstance(image, Path) and not image.is_file():
             raise BadImage("the path is not a file" if image.exists() else "there is no such file")
@@ -172,7 +178,7 @@ def _too_large(found: str) -> str:
 
 
 def _unidentified(head: bytes) -> str:
-    """Why a file that begins so was not opened."""
+    """Return why a file that begins with these bytes was not opened."""
     name = next((name for signature, name in _SIGNATURES if head.startswith(signature)), None)
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         name = "WEBP"
@@ -186,7 +192,7 @@ def _unidentified(head: bytes) -> str:
 
 
 def _orientation(opened: Image.Image) -> int:
-    """EXIF's orientation, 1 (upright) to 8, from the header; 1 if there is none or it makes no sense."""
+    """Return EXIF's orientation, 1 (upright) to 8, from the header; 1 if there is none or it makes no sense."""
     if isinstance(opened, TiffImageFile):
         return 1  # Pillow turns these itself when it decodes them
     try:
@@ -198,7 +204,7 @@ def _orientation(opened: Image.Image) -> int:
 
 
 def _turn(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Pixels [H, W, 3] as stored, turned upright."""
+    """Turn pixels [H, W, 3] as stored upright."""
     if orientation >= 5:  # 5: mirrored at the diagonal; 6, 7, 8: that and the flips of 2, 3, 4
         pixels = pixels.transpose(1, 0, 2)
     if orientation in (2, 3, 6, 7):
@@ -209,7 +215,7 @@ def _turn(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def _rgb(opened: Image.Image) -> np.ndarray:
-    """The first frame's pixels as stored, [H, W, 3], uint8."""
+    """Return the first frame's pixels as stored, [H, W, 3], uint8."""
     if opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format in ("PNG", "PPM")):
         grey = np.asarray(opened).astype(np.uint32)  # 0 to 65535
         return np.repeat((((grey + 128) // 257).astype(np.uint8))[:, :, None], 3, axis=2)
@@ -225,14 +231,13 @@ def _rgb(opened: Image.Image) -> np.ndarray:
 
 
 def _resize(pixels: np.ndarray, size: tuple[int, int] | None, fast: bool) -> np.ndarray:
-    """Pixels [H, W, 3] squashed to (height, width) with an antialiased triangle filter."""
+    """Resize pixels [H, W, 3] to (height, width) with an antialiased triangle filter."""
     if size is None or pixels.shape[:2] == size:
         return pixels
     if not fast:
         return np.array(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))
-    writeable = (
-        pixels if pixels.flags.writeable and min(pixels.strides) > 0 else pixels.copy()
-    )  # torch accepts no other
-    tensor = torch.from_numpy(writeable).permute(2, 0, 1)[None]  # [1, 3, H, W], channels last in memory
+    if not pixels.flags.writeable or min(pixels.strides) <= 0:
+        pixels = pixels.copy()  # torch accepts no other
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]  # [1, 3, H, W], channels last in memory
     resized = interpolate(tensor, size=size, mode="bilinear", antialias=True)
     return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())

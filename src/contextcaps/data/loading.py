@@ -1,12 +1,13 @@
-"""Batches for training and scoring: from a prepared copy, or streamed from a source.
+"""Load batches for training and evaluation from a prepared copy, or stream them from a source.
 
     loader = PreparedLoader(prepare(source, 128), batch_size=64, shuffle=True, seed=3)
     for epoch in range(10):
         for batch in loader:  # each pass is an epoch with an order of its own
             ...
 
-The order is a function of (seed, epoch) alone, the same for both kinds of loader. A loader can stop and go on where it
-was (`state_dict`), and several processes can share an epoch (`rank`, `world_size`), each image in exactly one of them.
+The order is a function of (seed, epoch) alone, the same for both kinds of loader. A loader can stop and resume within
+an epoch (`state_dict`), and several processes can share an epoch (`rank`, `world_size`), each image in exactly one of
+them; torch's DataLoader cannot resume within an epoch, and DistributedSampler repeats images to even out processes.
 """
 
 import abc
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contextcaps.data.decoding import Decoded, decode_ahead, in_order, mask_tensor
+from contextcaps.data.decoding import Decoded, decode_ahead, map_in_order, mask_tensor
 from contextcaps.data.images import checked_size
 from contextcaps.data.prepared import Prepared
 from contextcaps.data.problems import OnBad, Problems
@@ -69,20 +70,20 @@ class Batch:
 
 
 class Loader(abc.ABC):
-    """Iterates over epochs of batches; the two kinds differ in where a batch comes from.
+    """Iterates over epochs of batches; subclasses say where a batch comes from.
 
-    Each `iter` begins the epoch `self.epoch` at its first batch, or goes on where a loaded state says; the epoch is
-    counted up when it is complete. One iteration at a time.
+    Each `iter` begins the epoch `self.epoch` at its first batch, or resumes at the position of a loaded state; the
+    epoch is increased when it is complete. One iteration at a time.
 
     Args:
         count: number of images.
         batch_size: images per batch.
         shuffle: a new random order for each epoch, otherwise the data's order.
-        seed: of the random orders; the same in all processes that share the data.
+        seed: seed of the random orders; the same in all processes that share the data.
         drop_last: leave out what does not fill a batch. With several processes all then have the same number of
             batches; otherwise one may have one image, and so one batch, more than another.
-        rank, world_size: which of how many processes this is. Process r takes every world_size-th image, from the
-            r-th on.
+        rank, world_size: number of this process, and of all processes. Process r takes every world_size-th image,
+            from the r-th on.
     """
 
     def __init__(
@@ -103,13 +104,13 @@ class Loader(abc.ABC):
         self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
         self.drop_last, self.rank, self.world_size = drop_last, rank, world_size
         self.epoch = 0
-        """The epoch that is under way, or comes next."""
+        """Number of the epoch that is running, or comes next."""
         self.step = 0
-        """Batches of this epoch that have been handed out."""
+        """Batches of this epoch that have been yielded."""
         self._resumed = False
 
     def __len__(self) -> int:
-        """Batches in an epoch of this process."""
+        """Return the number of batches in an epoch of this process."""
         own = len(range(self.rank, self.count, self.world_size))
         return self.count // self.world_size // self.batch_size if self.drop_last else -(-own // self.batch_size)
 
@@ -125,7 +126,7 @@ class Loader(abc.ABC):
         self.epoch, self.step = self.epoch + 1, 0
 
     def _indices(self) -> list[np.ndarray]:
-        """Indices of each of this epoch's batches."""
+        """Return the indices of each of this epoch's batches."""
         order = np.arange(self.count)
         if self.shuffle:
             order = np.random.default_rng([self.seed, self.epoch]).permutation(self.count)
@@ -134,14 +135,14 @@ class Loader(abc.ABC):
 
     @abc.abstractmethod
     def _batches(self, indices: list[np.ndarray], epoch: int, first: int) -> Iterator[Batch | None]:
-        """One batch for each set of indices, in order, the first of them being step `first`; None for an empty one."""
+        """Yield a batch for each set of indices, in order, beginning with step `first`; None for an empty one."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: after the batch that was handed out last."""
+        """Return the loader's position: after the batch that was yielded last."""
         return {"epoch": self.epoch, "step": self.step, **self._settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a loader with the same settings was; the next `iter` continues that epoch."""
+        """Take over the position of a loader with the same settings; the next `iter` continues that epoch."""
         missing = [name for name in self.state_dict() if name not in state]
         if missing:
             raise ValueError(f"state: expected what state_dict gave, but it lacks {', '.join(missing)}")
@@ -151,20 +152,20 @@ class Loader(abc.ABC):
         self.epoch, self.step, self._resumed = int(state["epoch"]), int(state["step"]), True
 
     def _settings(self) -> dict[str, Any]:
-        """What a position depends on."""
+        """Return the settings that a position depends on."""
         names = ("count", "batch_size", "shuffle", "seed", "drop_last", "world_size")
         return {name: getattr(self, name) for name in names}
 
 
 class GatheringLoader(Loader):
-    """Batches gathered from memory or mapped files, by one thread a few batches ahead.
+    """Gathers batches from memory or mapped files, in one thread a few batches ahead.
 
     Args:
         count: number of images.
         batch_size: images per batch.
         prefetch: batches to gather ahead; 0 gathers each when it is asked for.
         pin_memory: put images into page-locked memory, from which they go to a GPU faster.
-        settings: those of `Loader`.
+        settings: options of `Loader`.
     """
 
     def __init__(
@@ -184,20 +185,20 @@ class GatheringLoader(Loader):
             yield from map(gather, tasks)
             return
         with ThreadPoolExecutor(1, "gather") as pool:
-            yield from in_order(pool, gather, tasks, self.prefetch)
+            yield from map_in_order(pool, gather, tasks, self.prefetch)
 
     @abc.abstractmethod
     def _gather(self, indices: np.ndarray, epoch: int, step: int) -> Batch:
-        """One batch."""
+        """Gather one batch."""
 
 
 class PreparedLoader(GatheringLoader):
-    """Batches from a prepared copy.
+    """Loads batches from a prepared copy.
 
     Args:
         prepared: the copy.
         batch_size: images per batch.
-        settings: those of `GatheringLoader`.
+        settings: options of `GatheringLoader`.
     """
 
     def __init__(self, prepared: Prepared, batch_size: int, **settings: Any) -> None:
@@ -217,19 +218,19 @@ class PreparedLoader(GatheringLoader):
 
 
 class StreamLoader(Loader):
-    """Batches decoded from a source as they are needed: nothing is written, and memory holds about two batches ahead.
+    """Decodes batches from a source as they are needed: nothing is written, and memory holds about two batches ahead.
 
     Images that cannot be read end the iteration with a `DataError`, or with on_bad="skip" are left out of their batch,
     which is then smaller, and named in `problems`.
 
     Args:
-        source: where the images come from.
+        source: the source of the images.
         size: (height, width), or one number for both; images are squashed to it.
         batch_size: images per batch.
         workers: decode so many images at once; as many as there are cores by default.
-        on_bad: what to do about images that cannot be read; as the source was opened by default.
+        on_bad: "stop" at images that cannot be read, or "skip" them; by default as the source was opened.
         pin_memory: put images into page-locked memory, from which they go to a GPU faster.
-        settings: those of `Loader`.
+        settings: options of `Loader`.
     """
 
     def __init__(

@@ -1,23 +1,23 @@
-"""Masks in image files: their sizes, checked against the photo's, and their pixels."""
+"""Read masks from image files, and check their sizes against the photo's."""
 
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from contextcaps.data.files import BadSample
+from contextcaps.data.file_source import BadSample
 from contextcaps.data.images import BadImage, image_size
 from contextcaps.data.problems import DataError
 
 __all__ = ["check_sizes", "count_values", "photo_size", "read_mask"]
 
 _UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
-"""What Pillow raises for files that are not what they seem."""
-_FORMATS = ("PNG",)  # nothing else that Pillow would recognise under that name
+"""Errors that Pillow raises for damaged files."""
+_FORMATS = ("PNG",)  # no other format that Pillow would recognise under that name
 
 
 def photo_size(path: Path) -> tuple[int, int]:
-    """Width and height in pixels of a photo as it is shown, from its header."""
+    """Return the width and height in pixels of a photo as it is shown, from its header."""
     try:
         height, width = image_size(path)
     except BadImage as error:
@@ -26,7 +26,7 @@ def photo_size(path: Path) -> tuple[int, int]:
 
 
 def check_sizes(mask: Path, size: tuple[int, int], modes: tuple[str, ...]) -> None:
-    """A `BadSample` unless a mask's header tells the photo's width and height, and one of Pillow's modes."""
+    """Raise `BadSample` unless a mask's header has the photo's width and height, and one of these Pillow modes."""
     try:
         with Image.open(mask, formats=_FORMATS) as opened:
             _check(opened, mask.name, size, modes)
@@ -35,7 +35,7 @@ def check_sizes(mask: Path, size: tuple[int, int], modes: tuple[str, ...]) -> No
 
 
 def count_values(mask: Path, size: tuple[int, int]) -> np.ndarray:
-    """Pixels [256] of each value of an 8-bit mask; a `BadSample` if it cannot be read or is of another size."""
+    """Count the pixels [256] of each value of an 8-bit mask; raise `BadSample` if it is damaged or of another size."""
     try:
         with Image.open(mask, formats=_FORMATS) as opened:
             _check(opened, mask.name, size, ("L", "P"))
@@ -45,7 +45,7 @@ def count_values(mask: Path, size: tuple[int, int]) -> np.ndarray:
 
 
 def read_mask(mask: Path) -> np.ndarray:
-    """A mask's pixels [H, W] or [H, W, 3], uint8."""
+    """Read a mask's pixels [H, W] or [H, W, 3], uint8."""
     try:
         with Image.open(mask, formats=_FORMATS) as opened:
             return np.asarray(opened)

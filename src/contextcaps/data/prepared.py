@@ -1,8 +1,8 @@
-"""The prepared copy of a source: decoded and resized once, then read as fast as memory allows.
+"""Prepare a copy of a source: decode and resize it once, then read it as fast as memory allows.
 
 A copy is a folder of the cache, named by the source's fingerprint, the size and the format's version;
-`contextcaps.data.prepared_writer` tells what is in it. The same source gives the same bytes, however many workers made
-them and however often they were stopped before.
+`contextcaps.data.prepared_writer` describes its files. The same source gives the same bytes, however many workers
+made them and however often they were stopped before.
 """
 
 import contextlib
@@ -18,13 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contextcaps.data.cache import cache_folder, discard, entry_lock, publish, remove_stale, temporary_folder
+from contextcaps.data.cache import cache_folder, open_or_fill
 from contextcaps.data.decoding import decode_ahead, mask_dtype, mask_tensor
 from contextcaps.data.images import checked_size
 from contextcaps.data.prepared_writer import FORMAT, PreparedWriter
 from contextcaps.data.problems import DataError, OnBad, Problem, Problems
 from contextcaps.data.progress import progress_of
-from contextcaps.data.sample import Boxes
 from contextcaps.data.source import Source
 from contextcaps.data.visibility import BatchBoxes
 
@@ -34,10 +33,10 @@ _CHUNK = 32  # images that a worker decodes at a time
 
 
 class Prepared:
-    """A prepared copy, memory-mapped. May be shared by threads, and pickled (the other process maps the same files).
+    """Reads a prepared copy through memory maps; threads may share it, and pickling it maps the same files elsewhere.
 
     Args:
-        folder: what `prepare` made.
+        folder: the folder that `prepare` made.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -92,19 +91,11 @@ class Prepared:
 
     @functools.cached_property
     def ids(self) -> tuple[str, ...]:
-        """[n]."""
+        """Return the ids of all images, [n]."""
         return tuple(json.loads((self.folder / "ids.json").read_text(encoding="utf-8")))
 
-    def boxes(self, index: int) -> Boxes | None:
-        """The boxes of the image at an index from 0 to n - 1; None if the source has none at all."""
-        if self._box_ends is None:
-            return None
-        (row,) = self._rows([index])
-        rows = slice(int(self._box_ends[row - 1]) if row > 0 else 0, int(self._box_ends[row]))
-        return Boxes(np.array(self._box_labels[rows]), np.array(self._box_corners[rows]))
-
     def batch(self, indices: Sequence[int] | np.ndarray | Tensor, pin_memory: bool = False) -> tuple[Tensor, Tensor]:
-        """Images [B, 3, H, W], uint8, and targets [B, J], uint8, copied from the files.
+        """Copy images [B, 3, H, W], uint8, and targets [B, J], uint8, from the files.
 
         Args:
             indices: [B], from 0 to n - 1, in any order.
@@ -117,13 +108,13 @@ class Prepared:
         return images, torch.from_numpy(np.take(self.targets, rows, axis=0))
 
     def mask_batch(self, indices: Sequence[int] | np.ndarray | Tensor) -> Tensor | None:
-        """Masks [B, H, W], uint8, or int32 if there are more than 255 classes; None if the source has none."""
+        """Copy masks [B, H, W], uint8, or int32 for more than 255 classes; return None if the source has none."""
         if self.masks is None:
             return None
         return mask_tensor(np.take(self.masks, self._rows(indices), axis=0))
 
     def box_batch(self, indices: Sequence[int] | np.ndarray | Tensor) -> BatchBoxes | None:
-        """The boxes of some images; None if the source has none."""
+        """Copy the boxes of some images; return None if the source has none."""
         if self._box_ends is None:
             return None
         rows = self._rows(indices)
@@ -145,7 +136,7 @@ class Prepared:
 
 
 def prepared_folder(source: Source, size: tuple[int, int] | int, cache_dir: Path | str | None = None) -> Path:
-    """Where the prepared copy of a source at a size is, or would be."""
+    """Return the folder where the prepared copy of a source at a size is, or would be."""
     height, width = checked_size(size)
     return cache_folder(cache_dir) / f"{source.kind}-{source.fingerprint()}-{height}x{width}-v{FORMAT}"
 
@@ -163,13 +154,13 @@ def prepare(
     Safe to call from several processes at once: one makes the copy, the others wait for it.
 
     Args:
-        source: what to decode.
+        source: the source to copy.
         size: (height, width), or one number for both; images are squashed to it, their aspect ratio is not kept.
         cache_dir: folder for prepared copies; by default $CONTEXTCAPS_CACHE, or contextcaps in the user's cache.
         on_bad: "stop": try all images, then refuse, naming the first ten that cannot be read; "skip": leave them out
             (`Prepared.problems`). By default as the source was opened.
         workers: decode so many images at once; as many as there are cores by default.
-        progress: show progress on the error stream: a bar, or a line now and then where that is no terminal.
+        progress: show progress on standard error: a bar, or a line now and then where that is no terminal.
 
     Raises:
         DataError: images cannot be read, or the folder cannot be written to or has not enough room.
@@ -177,42 +168,35 @@ def prepare(
     try:
         height, width = checked_size(size)
     except ValueError as error:
-        raise DataError(str(error)) from None  # which commands tell in one line
+        raise DataError(str(error)) from None  # commands print a DataError in one line
     problems = Problems(source.name, source.problems.on_bad if on_bad is None else on_bad)
     final = prepared_folder(source, (height, width), cache_dir)
-    folder, name = final.parent, final.name
 
     def tell_waiting() -> None:
         if progress:
             print(f"{source.name}: another process is preparing it; waiting for it", file=sys.stderr, flush=True)
 
-    prepared = _open(final)
-    if prepared is None:
-        needed = _bytes_needed(source, height, width)
-        with _writing(folder, needed):
-            folder.mkdir(parents=True, exist_ok=True)
-            with entry_lock(folder, name, tell_waiting) as locked:
-                remove_stale(folder, name, locked)
-                prepared = _open(final)  # by another process, while this one waited
-                if prepared is None:
-                    discard(final)
-                    _make(source, (height, width), final, problems, workers, progress, needed)
-                    prepared = Prepared(final)
+    def fill(folder: Path) -> None:
+        _write(source, (height, width), folder, problems, workers, progress)
+
+    with _disk_errors(final.parent, source, (height, width)):
+        prepared = open_or_fill(final, lambda: _open(final), fill, tell_waiting)
     problems.found = list(prepared.problems)  # a copy made with "skip" is no good where bad images are to be refused
     problems.settle()
     return prepared
 
 
 def _open(final: Path) -> Prepared | None:
-    """The prepared copy, if it is there and whole."""
+    """Open the prepared copy; return None if it is missing or damaged."""
     try:
         return Prepared(final)
     except DataError:
         return None
 
 
-def _bytes_needed(source: Source, height: int, width: int) -> int:
-    """Size of the copy, as far as is known before its images are read."""
+def _bytes_needed(source: Source, size: tuple[int, int]) -> int:
+    """Estimate the copy's size in bytes before its images are read."""
+    height, width = size
     with_mask = height * width * mask_dtype(len(source.classes)).itemsize if _has_mask(source) else 0
     return len(source) * (3 * height * width + with_mask + len(source.classes) + 64)  # 64: index, id, some boxes
 
@@ -221,12 +205,12 @@ def _has_mask(source: Source) -> bool:
     try:
         return source.sample(0).mask is not None
     except (OSError, DataError):
-        return False  # told when it is decoded
+        return False  # reported when it is decoded
 
 
 @contextlib.contextmanager
-def _writing(folder: Path, needed: int) -> Iterator[None]:
-    """What goes wrong on the disk, told in one message. (What goes wrong with an image never gets here.)"""
+def _disk_errors(folder: Path, source: Source, size: tuple[int, int]) -> Iterator[None]:
+    """Turn errors of the disk into one message; errors of images never get here."""
     try:
         yield
     except OSError as error:
@@ -235,54 +219,44 @@ def _writing(folder: Path, needed: int) -> Iterator[None]:
             "StreamLoader in Python needs no copy"
         )
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            needed = f"{_bytes_needed(source, size):,} bytes"
             raise DataError(
-                f"{folder}: the disk is full; the prepared copy needs {needed:,} bytes. Free some space, {elsewhere}"
+                f"{folder}: the disk is full; the prepared copy needs {needed}. Free some space, {elsewhere}"
             ) from error
         raise DataError(
             f"{folder}: cannot be written to ({error.strerror or error}). Mend that, {elsewhere}"
         ) from error
 
 
-def _make(
-    source: Source,
-    size: tuple[int, int],
-    final: Path,
-    problems: Problems,
-    workers: int | None,
-    progress: bool,
-    needed: int,
+def _write(
+    source: Source, size: tuple[int, int], folder: Path, problems: Problems, workers: int | None, progress: bool
 ) -> None:
-    """Decode everything into a temporary folder, then give it its final name."""
-    free = shutil.disk_usage(final.parent).free
-    if free < needed:
+    """Decode a source into the files of a prepared copy in an empty folder."""
+    free = shutil.disk_usage(folder).free
+    if free < _bytes_needed(source, size):
         raise OSError(errno.ENOSPC, f"{free:,} bytes free")
     targets = source.targets()
     chunks = np.split(np.arange(len(source)), range(_CHUNK, len(source), _CHUNK))
-    temporary = temporary_folder(final.parent, final.name)
-    try:
-        with (
-            PreparedWriter(temporary, size, len(source.classes)) as writer,
-            progress_of(f"preparing {source.name}", len(source), progress) as tell,
-        ):
-            for decoded in decode_ahead(source, chunks, size, workers):
-                problems.found += decoded.bad
-                if not (problems.found and problems.on_bad == "stop"):  # nothing to keep: only look for more problems
-                    writer.add(decoded, targets[decoded.indices])
-                tell(len(decoded.indices) + len(decoded.bad))
-            problems.settle()
-            if writer.count == 0:
-                raise DataError(f"{source.name}: no image can be read; {problems.summary()}")
-            writer.finish(
-                {
-                    "source": source.name,
-                    "kind": source.kind,
-                    "split": source.split,
-                    "fingerprint": source.fingerprint(),
-                    "size": list(size),
-                    "classes": list(source.classes),
-                    "problems": [[problem.where, problem.what] for problem in problems.found],
-                }
-            )
-        publish(temporary, final)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # gone already if all went well
+    with (
+        PreparedWriter(folder, size, len(source.classes)) as writer,
+        progress_of(f"preparing {source.name}", len(source), progress) as tell,
+    ):
+        for decoded in decode_ahead(source, chunks, size, workers):
+            problems.found += decoded.bad
+            if not (problems.found and problems.on_bad == "stop"):  # nothing to keep: only look for more problems
+                writer.add(decoded, targets[decoded.indices])
+            tell(len(decoded.indices) + len(decoded.bad))
+        problems.settle()
+        if writer.count == 0:
+            raise DataError(f"{source.name}: no image can be read; {problems.summary()}")
+        writer.finish(
+            {
+                "source": source.name,
+                "kind": source.kind,
+                "split": source.split,
+                "fingerprint": source.fingerprint(),
+                "size": list(size),
+                "classes": list(source.classes),
+                "problems": [[problem.where, problem.what] for problem in problems.found],
+            }
+        )

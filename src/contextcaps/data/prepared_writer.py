@@ -1,4 +1,4 @@
-"""The files of a prepared copy, and how they are written.
+"""Write the files of a prepared copy.
 
     images.bin       [n, 3, H, W], uint8: the layout of a batch, so that gathering one is B copies of whole images
     targets.bin      [n, J], uint8, multi-hot

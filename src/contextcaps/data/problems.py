@@ -1,4 +1,4 @@
-"""Bad data: collected, then told all at once, and either refused or left out."""
+"""Collect bad samples, report them all at once, and refuse the data or leave them out."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,24 +12,24 @@ OnBad = Literal["stop", "skip"]
 
 
 class DataError(ValueError):
-    """Data that cannot be used as it is; the message says what, where, and what to do."""
+    """Says what is wrong with data, where, and what to do."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with one sample."""
+    """Describes one thing that is wrong with one sample."""
 
     where: str
     """The sample's id, file or row."""
     what: str
-    """What is wrong with it."""
+    """Description of the problem."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"
 
 
 class Problems:
-    """Problems found in a source, and what is to be done about them.
+    """Collects the problems found in a source, and acts on them.
 
     Args:
         source: name of the source, for messages.
@@ -55,7 +55,7 @@ class Problems:
             )
 
     def summary(self) -> str:
-        """The first ten problems, a line each, and how many more there are."""
+        """Return the first ten problems, a line each, and how many more there are."""
         count = len(self.found)
         lines = [f"{self.source}: {counted(count, 'problem')} found"]
         lines += [f"  {problem}" for problem in self.found[: self.SHOWN]]
@@ -65,7 +65,7 @@ class Problems:
 
 
 def left_out(source: str, found: Sequence[Problem]) -> str:
-    """How many samples of a source were left out, and the first problems."""
+    """Return how many samples of a source were left out, and the first problems, for a message."""
     problems = Problems(source, "skip")
     problems.found = list(dict.fromkeys(found))
     return f"{len({problem.where for problem in found}):,} left out: {problems.summary()}"

@@ -1,4 +1,4 @@
-"""How far a long task is: a bar on a terminal, elsewhere a line now and then. Always on the error stream."""
+"""Show the progress of a long task on standard error: a bar on a terminal, elsewhere a line now and then."""
 
 import contextlib
 import sys

@@ -1,27 +1,35 @@
-"""What every source gives: an image, the classes present in it, where they are if that is known, and an id."""
+"""Define what every source gives: an image, the classes present in it, where they are if that is known, and an id."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Boxes", "Sample"]
+__all__ = ["Boxes", "Corners", "Sample"]
+
+Corners = tuple[float, float, float, float]
+"""Left, top, right, bottom as fractions of the image's width and height."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Boxes:
-    """Boxes around the objects of an image."""
+    """Holds the boxes around the objects of an image."""
 
     labels: np.ndarray
     """[n], int64: each box's class index."""
     corners: np.ndarray
     """[n, 4], float32: left, top, right, bottom, as fractions of the image's width and height."""
 
+    @classmethod
+    def from_lists(cls, labels: Sequence[int], corners: Sequence[Corners]) -> "Boxes":
+        """Return boxes of these classes with these corners."""
+        return cls(np.asarray(labels, dtype=np.int64), np.asarray(corners, dtype=np.float32).reshape(-1, 4))
+
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One image and what is known of it."""
+    """Holds one image and its annotations."""
 
     id: str
     """Unique within its source."""
@@ -30,6 +38,6 @@ class Sample:
     labels: tuple[int, ...]
     """Indices of the classes present, ascending, each once."""
     boxes: Boxes | None = None
-    """Boxes, where the source has them."""
+    """None where the source has no boxes."""
     mask: Callable[[], np.ndarray] | None = None
-    """Reads the mask [H, W], int32: each pixel's class index + 1, 0 for none of the classes. Where there is one."""
+    """Reads the mask [H, W], int32: each pixel's class index + 1, 0 for none of the classes; None without a mask."""

@@ -1,4 +1,4 @@
-"""What is in a tar shard, as `shards` reads it and `convert` writes it.
+"""Define what is in a tar shard, as `shards` reads it and `convert` writes it.
 
 A sample is adjacent members with the same stem:
 - the image, `.jpg`, `.jpeg`, `.png` or `.webp`;
@@ -20,7 +20,7 @@ from PIL import Image
 
 from contextcaps.data.images import decode, image_size
 from contextcaps.data.problems import DataError
-from contextcaps.data.sample import Sample
+from contextcaps.data.sample import Corners, Sample
 
 __all__ = [
     "BOX_DECIMALS",
@@ -28,7 +28,6 @@ __all__ = [
     "IMAGE_SUFFIXES",
     "JSON_SUFFIX",
     "MASK_SUFFIX",
-    "Corners",
     "decode_boxes",
     "decode_mask",
     "encode_annotation",
@@ -45,12 +44,9 @@ JSON_SUFFIX = ".json"
 BOX_DECIMALS = 6
 """Decimals of box numbers in what `convert` writes, so that corners come back to within 1e-6."""
 
-Corners = tuple[float, float, float, float]
-"""Left, top, right, bottom as fractions; or, in a .json, cx, cy, w, h."""
-
 
 def suffix_of(name: str) -> str | None:
-    """The suffix of a member that belongs to a sample, in small letters; None of one that does not."""
+    """Return the suffix of a member that belongs to a sample, in lower case; None of one that does not."""
     if name.rpartition("/")[2].startswith("._"):  # macOS puts such companions beside files
         return None
     lowered = name.lower()
@@ -61,16 +57,16 @@ def suffix_of(name: str) -> str | None:
 
 
 def member_stem(identifier: str) -> str:
-    """A sample's id as a member's stem: percent-escaped, so that it can be told back with `urllib.parse.unquote`.
+    """Return a sample's id as a member's stem: percent-escaped, so that `urllib.parse.unquote` gives it back.
 
-    Without dots, because the webdataset package takes what follows the first one for the suffix, and without slashes,
-    so that no id leads anywhere.
+    It has no dots, because the webdataset package takes what follows the first one for the suffix, and no slashes, so
+    that no id leads to another folder.
     """
     return urllib.parse.quote(identifier, safe=" ", errors="surrogatepass").replace(".", "%2E")
 
 
 def encode_image(image: bytes | Path | np.ndarray) -> tuple[str, bytes]:
-    """Suffix and bytes of an image: JPEG, PNG and WebP as they are, all else as PNG; never with a loss."""
+    """Return suffix and bytes of an image without loss: JPEG, PNG and WebP as they are, all else as PNG."""
     if not isinstance(image, np.ndarray):
         content = image.read_bytes() if isinstance(image, Path) else image
         suffix = _suffix_by_content(content)
@@ -94,7 +90,7 @@ def _suffix_by_content(content: bytes) -> str | None:
 
 
 def encode_annotation(sample: Sample, classes: Sequence[str]) -> bytes:
-    """A sample's .json."""
+    """Write a sample's .json."""
     content: dict[str, object] = {"id": sample.id, "labels": [classes[label] for label in sample.labels]}
     if sample.boxes is not None:
         content["boxes"] = [
@@ -104,14 +100,14 @@ def encode_annotation(sample: Sample, classes: Sequence[str]) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
-def _centre(corners: Sequence[float]) -> Corners:
-    """cx, cy, w, h of left, top, right, bottom, cut at the image's edge."""
+def _centre(corners: Sequence[float]) -> tuple[float, float, float, float]:
+    """Convert left, top, right, bottom to cx, cy, w, h, clipped at the image's edge."""
     left, top, right, bottom = (min(max(number, 0.0), 1.0) for number in corners)
     return (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
 
 
 def decode_boxes(boxes: object) -> tuple[list[object], list[Corners]]:
-    """Classes and corners (left, top, right, bottom) of a .json's boxes; rounded ones are cut at the image's edge."""
+    """Return classes and corners of a .json's boxes; rounded ones are clipped at the image's edge."""
     if boxes is None:
         return [], []
     if not isinstance(boxes, list):
@@ -131,7 +127,7 @@ def decode_boxes(boxes: object) -> tuple[list[object], list[Corners]]:
 
 
 def encode_mask(mask: np.ndarray) -> bytes:
-    """A mask [H, W] as PNG, 8 bits where they are enough, otherwise 16."""
+    """Encode a mask [H, W] as PNG, with 8 bits where they are enough, otherwise 16."""
     highest = int(mask.max(initial=0))
     if mask.ndim != 2 or int(mask.min(initial=0)) < 0 or highest > 65535:
         raise DataError(f"mask: expected [H, W] with values from 0 to 65535, got {list(mask.shape)} up to {highest}")
@@ -141,7 +137,7 @@ def encode_mask(mask: np.ndarray) -> bytes:
 
 
 def decode_mask(content: bytes, size: tuple[int, int], classes: int) -> np.ndarray:
-    """A mask [H, W], int32, of a PNG; `size` is its image's height and width."""
+    """Decode a PNG to a mask [H, W], int32; `size` is its image's height and width."""
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as file:
             found = (file.height, file.width)

@@ -1,7 +1,7 @@
-"""Sources: where images and labels come from. `open_source` opens any of them by name.
+"""Define what every source of images and labels has in common, and open any of them by name.
 
-A source is a sequence of `Sample`s with class names and, where its data has them, given splits. Each kind is one file
-of this folder, which registers itself with `@register_source`; `open_source` imports it when the kind is asked for.
+A source is a sequence of `Sample`s with class names and, where its data has them, given splits. The folder `sources`
+has a file for each kind and says how to add one.
 """
 
 import abc
@@ -18,46 +18,37 @@ import numpy as np
 
 from contextcaps.data.problems import DataError, OnBad, Problems
 from contextcaps.data.sample import Sample
+from contextcaps.data.sources import SOURCES
+from contextcaps.data.vocabulary import choose_split
 
 __all__ = ["Source", "Subset", "have_same_data", "open_source", "register_source", "source_kinds"]
 
-_MODULES = {
-    "scenes": "contextcaps.data.sources.scenes",
-    "ade20k": "contextcaps.data.sources.ade20k",
-    "coco": "contextcaps.data.sources.coco",
-    "voc": "contextcaps.data.sources.voc",
-    "table": "contextcaps.data.sources.table",
-    "shards": "contextcaps.data.sources.shards",
-    "mnist": "contextcaps.data.sources.mnist",
-    "multimnist": "contextcaps.data.sources.mnist",
-    "hf": "contextcaps.data.sources.hf",
-}
-"""Kind → module that registers it."""
+_SAMPLED_IMAGES = 64
+"""Images of a source that are read to tell whether it has the same contents as another."""
 
-_IMAGES_LOOKED_AT = 64  # of a source, to tell whether it has the same contents as another
-
-_OPENERS: dict[str, Callable[..., "Source"]] = {}
+_registered: dict[str, type["Source"]] = {}
+"""Kind → class of the sources that other packages have registered."""
 
 
 class Source(abc.ABC, Sequence[Sample]):
-    """A sequence of samples that share one list of classes.
+    """Gives samples that share one list of classes, as a sequence.
 
     A subclass's constructor reads the source's index (not its images), calls `self.problems.add(where, what)` for
     each sample that cannot be used and leaves it out, and ends with `self._settle()`.
     """
 
     kind: ClassVar[str]
-    """The name before the colon."""
+    """Name before the colon in `open_source`."""
     classes: tuple[str, ...]
-    """Names of the classes, in the order of the label indices."""
+    """Class names, in the order of the label indices."""
     split: str | None
-    """Which of the source's given splits this is, if it has any."""
+    """Name of this split; None if the source has no splits, or all are open."""
     splits: tuple[str, ...]
-    """The splits that the source has by itself; empty if none."""
+    """Names of the splits that the data has; empty if none."""
     root: str
-    """The resolved path of the folder or file that it reads; empty if it reads none. Part of the fingerprint."""
+    """Resolved path of the folder or file that it reads; empty if it reads none. Part of the fingerprint."""
     notes: list[str]
-    """Things worth knowing that are no reason to stop, such as classes without a positive."""
+    """Remarks that are no reason to stop, such as classes without a positive."""
 
     def __init__(self, name: str, on_bad: OnBad = "stop") -> None:
         self.name = name
@@ -69,15 +60,15 @@ class Source(abc.ABC, Sequence[Sample]):
 
     @abc.abstractmethod
     def sample(self, index: int) -> Sample:
-        """The sample at an index from 0 to len - 1. May be called from several threads and processes at once."""
+        """Return the sample at an index from 0 to len - 1. May be called from several threads and processes at once."""
 
     @abc.abstractmethod
     def labels_of(self, index: int) -> tuple[int, ...]:
-        """A sample's labels, without reading its image."""
+        """Return a sample's labels without reading its image."""
 
     @abc.abstractmethod
     def _identity(self) -> Iterator[str]:
-        """Strings that change when the data or the settings do: file names, sizes, times of change, options."""
+        """Yield strings that change when the data or the settings do: file names, sizes, times of change, options."""
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -90,38 +81,45 @@ class Source(abc.ABC, Sequence[Sample]):
         return (self.sample(index) for index in range(len(self)))
 
     def targets(self) -> np.ndarray:
-        """Multi-hot targets [n, J], uint8."""
+        """Return the multi-hot targets [n, J], uint8."""
         targets = np.zeros((len(self), len(self.classes)), dtype=np.uint8)
         for index in range(len(self)):
             targets[index, list(self.labels_of(index))] = 1
         return targets
 
     def fingerprint(self) -> str:
-        """A short name for exactly this data with these settings, for caches."""
+        """Return a hash of exactly this data with these settings, for caches."""
         digest = hashlib.sha256()
         for part in (self.kind, self.root, str(self.split), *self.classes, *self._identity()):
             digest.update(part.encode(errors="surrogatepass") + b"\0")
-        # Files that reproducible archives hold have all the same time; their labels tell data sets apart.
+        # Files from reproducible archives all have the same time; their labels tell data sets apart.
         digest.update(self.targets().tobytes())
         return digest.hexdigest()[:16]
 
     def contents(self) -> str:
-        """A short name for these labels and images, wherever they lie.
+        """Return a hash of the labels and images, wherever they lie.
 
-        Unlike the fingerprint it stays the same when the data are copied, moved or touched. It is of all labels, and
-        of 64 images that lie evenly among all: to read each would take as long as to prepare them.
+        Unlike the fingerprint it stays the same when the data are copied, moved or touched. It covers all labels and
+        64 evenly spaced images: reading every image would take as long as preparing them.
         """
         digest = hashlib.sha256()
         for part in (self.kind, *self.classes):
             digest.update(part.encode(errors="surrogatepass") + b"\0")
         digest.update(self.targets().tobytes())
-        for index in np.linspace(0, len(self) - 1, min(len(self), _IMAGES_LOOKED_AT), dtype=np.int64).tolist():
+        for index in np.linspace(0, len(self) - 1, min(len(self), _SAMPLED_IMAGES), dtype=np.int64).tolist():
             image = _image_bytes(self, index)
             digest.update(len(image).to_bytes(8, "little") + image)
         return digest.hexdigest()[:16]
 
+    def _choose_split(self, split: str | None) -> tuple[str, ...]:
+        """Set `split` to the one asked for, by its own or its plain name; return the splits to read, all for None."""
+        if split is None:
+            return self.splits
+        self.split = choose_split(split, self.splits, self.name)
+        return (self.split,)
+
     def _settle(self) -> None:
-        """Refuse what is to be refused, and an empty source always; note classes without a positive."""
+        """Raise for bad samples (unless they are skipped) and for an empty source; note classes without a positive."""
         self.problems.settle()
         if len(self) == 0:
             found = f"; {self.problems.summary()}" if self.problems.found else ""
@@ -134,12 +132,12 @@ class Source(abc.ABC, Sequence[Sample]):
 
 
 def have_same_data(one: Source, other: Source) -> bool:
-    """Whether two sources are the same data, or copies of them."""
+    """Return whether two sources are the same data, or copies of it."""
     return one.fingerprint() == other.fingerprint() or one.contents() == other.contents()
 
 
 def _image_bytes(source: Source, index: int) -> bytes:
-    """An image as it is stored, or its pixels; nothing where it cannot be read, which others tell."""
+    """Return an image as it is stored, or its pixels; nothing where it cannot be read, which is reported elsewhere."""
     try:
         image = source.sample(index).image
         if isinstance(image, np.ndarray):
@@ -150,7 +148,7 @@ def _image_bytes(source: Source, index: int) -> bytes:
 
 
 class Subset(Source):
-    """Some samples of a source, in a given order: a split."""
+    """Selects some samples of a source, in a given order: a split."""
 
     def __init__(self, source: Source, indices: Sequence[int], split: str) -> None:
         super().__init__(f"{source.name} ({split})", source.problems.on_bad)
@@ -173,18 +171,18 @@ class Subset(Source):
 
 
 def register_source(kind: str) -> Callable[[type[Source]], type[Source]]:
-    """Class decorator: `open_source("KIND:LOCATION", option=…)` calls the class with the location and the options."""
+    """Decorate a class of another package so that `open_source("KIND:LOCATION", option=…)` opens it."""
 
-    def register(opener: type[Source]) -> type[Source]:
-        _OPENERS[kind] = opener
-        return opener
+    def register(source_class: type[Source]) -> type[Source]:
+        _registered[kind] = source_class
+        return source_class
 
     return register
 
 
 def source_kinds() -> list[str]:
-    """The kinds of source that `open_source` knows."""
-    return [*_MODULES, *(kind for kind in _OPENERS if kind not in _MODULES)]
+    """Return the kinds of source that `open_source` knows."""
+    return list(dict.fromkeys([*SOURCES, *_registered]))
 
 
 def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
@@ -194,32 +192,37 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
         spec: "scenes", "ade20k:PATH", "coco:PATH", "voc:PATH", "table:FILE", "shards:PATTERN", "mnist:PATH",
             "multimnist:PATH" or "hf:NAME".
         on_bad: "stop" at bad data, or "skip" it.
-        options: those of the kind, such as `split="train"`.
+        options: options of the kind, such as `split="train"`.
     """
     kind, _, rest = spec.partition(":")
     if "?" in kind:  # a kind without a location, such as "scenes?count=100"
         kind, _, query = spec.partition("?")
         rest = f"?{query}"
     location, _, query = rest.partition("?") if _has_options(rest) else (rest, "", "")
-    if kind in _MODULES:
-        importlib.import_module(_MODULES[kind])
-    if kind not in _OPENERS:
+    if kind not in source_kinds():
         known = ", ".join(source_kinds())
         hint = f" (for a folder of files, name its layout: coco:{spec})" if Path(spec).exists() else ""
         raise DataError(f"{spec}: expected KIND:LOCATION with one of {known}{hint}")
-    opener = _OPENERS[kind]
-    allowed = inspect.signature(opener).parameters
+    source_class = _source_class(kind)
+    allowed = inspect.signature(source_class).parameters
     written = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
     for option in (*written, *options):
         if option not in allowed or option in ("location", "on_bad"):
             offered = ", ".join(name for name in allowed if name not in ("location", "on_bad"))
             raise DataError(f"{spec}: {kind} has no option {option!r}; it has {offered or 'none'}")
     converted = {option: _convert(spec, option, text, allowed[option]) for option, text in written.items()}
-    return opener(location, on_bad=on_bad, **{**converted, **options})
+    return source_class(location, on_bad=on_bad, **{**converted, **options})
+
+
+def _source_class(kind: str) -> Callable[..., Source]:
+    if kind in _registered:
+        return _registered[kind]
+    module, _, name = SOURCES[kind].partition(".")
+    return getattr(importlib.import_module(f"contextcaps.data.sources.{module}"), name)
 
 
 def _convert(spec: str, option: str, text: str, parameter: inspect.Parameter) -> Any:
-    """An option written in a name, as the type that the parameter's annotation asks for."""
+    """Convert an option written in a source's name to the type that the parameter's annotation asks for."""
     kinds = typing.get_args(parameter.annotation) or (parameter.annotation,)
     if bool in kinds and text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -236,5 +239,5 @@ def _convert(spec: str, option: str, text: str, parameter: inspect.Parameter) ->
 
 
 def _has_options(rest: str) -> bool:
-    """Whether a question mark begins options; in a file pattern such as train-?.tar it does not."""
+    """Return whether a question mark begins options; in a file pattern such as train-?.tar it does not."""
     return "=" in rest.rpartition("?")[2] and "?" in rest

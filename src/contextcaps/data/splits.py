@@ -1,14 +1,15 @@
-"""Splits: those that a source gives are kept; otherwise samples are divided so that every part sees every class.
+"""Keep the splits that a source gives, or else divide its samples so that every part has every class.
 
 The division is the iterative stratification of Sechidis, Tsoumakas and Vlahavas, "On the Stratification of
 Multi-Label Data", ECML PKDD 2011, https://doi.org/10.1007/978-3-642-23808-6_10, Algorithm 1: the class with the fewest
-samples left is handed out first, each sample to a part that lacks that class. Four things are added:
+samples left is distributed first, each sample to a part that lacks that class. Four things are added (the package
+iterative-stratification has the algorithm without them):
 
 - Parts have exact sizes.
-- A class with at least as many positives as there are parts asks for one in each.
+- A class with at least as many positives as there are parts is to have one in each.
 - Of several parts that lack the class, the sample goes to the one that lacks most of all its classes, in proportion.
-  (The paper: most of this one class, in samples.) On cocostuff171 and coco128 this halves what differences remain.
-- Where a positive is still missing in the end, samples of two parts change places.
+  (The paper: most of this one class, in samples.) On cocostuff171 and coco128 this halves the remaining differences.
+- Where a positive is still missing in the end, samples of two parts are exchanged.
 """
 
 import re
@@ -24,7 +25,7 @@ from contextcaps.data.vocabulary import canonical_split
 __all__ = ["FRACTIONS", "iterative_split", "open_part", "open_splits", "split_source"]
 
 FRACTIONS: Mapping[str, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
-"""Shares of the parts where nothing else is said."""
+"""Shares of the parts by default."""
 
 _NAMES_A_SPLIT = re.compile(r"[?&]split=")
 
@@ -38,14 +39,14 @@ def open_splits(
     - Train and test, but no validation part: a ninth of train, chosen by `iterative_split`, becomes "val", so that
       train and val stand to each other as in `FRACTIONS`.
     - Train and validation only, as where the test labels are kept secret (ADE20K, COCO): both are kept, nothing is
-      carved out and there is no "test"; results are then reported on "val", as is usual for these sets. With
-      `val_as_test` the given validation part becomes "test", and "val" is carved out of train as above.
+      divided and there is no "test"; results are then reported on "val", as is usual for these sets. With
+      `val_as_test` the given validation part becomes "test", and "val" is taken out of train as above.
     - No given parts, a training part only, or one asked for by name (`split="validation"`): that is divided by
       `FRACTIONS`.
 
     Args:
         spec, on_bad, options: as in `open_source`.
-        seed: of the division, where one is made.
+        seed: seed of the division, where one is made.
         val_as_test: keep a validation part without a test part beside it for tests, so that nothing is chosen on it.
     """
     source = open_source(spec, on_bad=on_bad, **options)
@@ -96,12 +97,12 @@ def open_part(spec: str, wanted: Sequence[str], *, on_bad: OnBad = "stop") -> So
 
 
 def split_source(source: Source, fractions: Mapping[str, float] = FRACTIONS, seed: int = 0) -> dict[str, Subset]:
-    """Divide a source by `iterative_split`; a class that goes without a positive in a part stands in the part's notes.
+    """Divide a source by `iterative_split`; note the classes without a positive in a part in that part's notes.
 
     Args:
-        source: what is divided.
+        source: the source to divide.
         fractions: each part's share of the samples; they add up to 1.
-        seed: of ties.
+        seed: decides ties.
     """
     targets = source.targets()
     try:
@@ -126,13 +127,13 @@ def iterative_split(targets: np.ndarray, fractions: Mapping[str, float], seed: i
     """Divide samples so that every class is spread over the parts like the samples themselves.
 
     Every sample lands in exactly one part. Sizes are the fractions of n, rounded (within 1 of them), but no part is
-    empty. A class with at least as many positives as there are parts has one in each, unless sizes and the company
-    that classes keep leave no way that the search finds.
+    empty. A class with at least as many positives as there are parts has one in each, unless the search finds no such
+    division for these sizes and co-occurrences.
 
     Args:
         targets: [n, J], non-zero where sample i has class j.
         fractions: each part's share; above 0, adding up to 1.
-        seed: of ties. The same seed gives the same parts on every machine.
+        seed: decides ties. The same seed gives the same parts on every machine.
 
     Returns:
         Ascending sample indices of each part.
@@ -152,13 +153,13 @@ def iterative_split(targets: np.ndarray, fractions: Mapping[str, float], seed: i
         raise DataError(f"expected at least as many samples as parts ({len(shares)}), got {len(targets)}")
     random = np.random.default_rng(seed)
     sizes = _sizes(len(targets), shares)  # [K]
-    part_of = _hand_out(targets, shares, sizes, random)  # [n]
-    _cover(targets, part_of, len(shares), random)
+    part_of = _distribute(targets, shares, sizes, random)  # [n]
+    _exchange_for_missing(targets, part_of, len(shares), random)
     return {part: np.flatnonzero(part_of == k) for k, part in enumerate(fractions)}
 
 
 def _sizes(count: int, shares: np.ndarray) -> np.ndarray:
-    """Whole numbers [K] nearest to count · shares that add up to `count` (largest remainders), each at least 1."""
+    """Return whole numbers [K] nearest to count · shares with the sum `count` (largest remainders), each at least 1."""
     exact = count * shares / shares.sum()
     sizes = np.floor(exact).astype(np.int64)
     remainders = np.argsort(sizes - exact, kind="stable")
@@ -169,8 +170,8 @@ def _sizes(count: int, shares: np.ndarray) -> np.ndarray:
     return sizes
 
 
-def _hand_out(targets: np.ndarray, shares: np.ndarray, sizes: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Algorithm 1 of Sechidis et al., with the additions above: each sample's part [n]."""
+def _distribute(targets: np.ndarray, shares: np.ndarray, sizes: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return each sample's part [n]: Algorithm 1 of Sechidis et al. with the additions above."""
     count, parts = len(targets), len(shares)
     totals = targets.sum(axis=0)  # [J]
     lacking = np.outer(totals, shares)  # [J, K]: positives that each part still lacks
@@ -188,7 +189,7 @@ def _hand_out(targets: np.ndarray, shares: np.ndarray, sizes: np.ndarray, random
     lacks, room, dice = lacking.tolist(), sizes.tolist(), random.random((count, parts)).tolist()
     per_class = (1 / np.outer(np.maximum(totals, 1), shares)).tolist()  # [J, K]: lacks as shares of what was asked for
     per_size = (1 / sizes).tolist()  # [K]
-    left = np.where(totals > 0, totals, count + 1)  # [J]: samples not handed out yet; beyond count once all are
+    left = np.where(totals > 0, totals, count + 1)  # [J]: samples not distributed yet; above count once all are
     part_of = np.full(count, -1, dtype=np.int64)
     while (left <= count).any():
         rarest = int(np.argmin(left))
@@ -218,12 +219,12 @@ def _hand_out(targets: np.ndarray, shares: np.ndarray, sizes: np.ndarray, random
     return part_of
 
 
-def _cover(targets: np.ndarray, part_of: np.ndarray, parts: int, random: np.random.Generator) -> None:
-    """Let samples change places, in place, until every class with enough positives has one in every part.
+def _exchange_for_missing(targets: np.ndarray, part_of: np.ndarray, parts: int, random: np.random.Generator) -> None:
+    """Exchange samples between parts, in place, until every class with enough positives has one in every part.
 
     A local search: for a class that a part lacks, the best exchange of one of its samples for one of the part's,
-    counted in classes that parts lack; exchanges that gain nothing are made too, to leave dead ends, and samples that
-    have just moved stay for a while. It gives up when nothing was gained for `patience` exchanges.
+    counted in classes that parts lack; exchanges that gain nothing are made, too, to leave dead ends, and samples that
+    have just moved stay for a while (tabu search). It gives up when nothing was gained for `patience` exchanges.
     """
     donors_looked_at, receivers_looked_at, patience = 64, 256, 200
     enough = targets.sum(axis=0) >= parts  # [J]
@@ -236,8 +237,8 @@ def _cover(targets: np.ndarray, part_of: np.ndarray, parts: int, random: np.rand
         missing = np.argwhere((present == 0) & enough)
         part, wanted = missing[random.integers(len(missing))]
         free = moved < step
-        donors = _some(np.flatnonzero(targets[:, wanted] & free), donors_looked_at, random)
-        receivers = _some(np.flatnonzero((part_of == part) & free), receivers_looked_at, random)
+        donors = _draw(np.flatnonzero(targets[:, wanted] & free), donors_looked_at, random)
+        receivers = _draw(np.flatnonzero((part_of == part) & free), receivers_looked_at, random)
         if not len(donors) or not len(receivers):
             continue
         costs = np.empty((len(donors), len(receivers)), dtype=np.int64)
@@ -265,6 +266,6 @@ def _cover(targets: np.ndarray, part_of: np.ndarray, parts: int, random: np.rand
     part_of[:] = best
 
 
-def _some(indices: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """At most `count` of the indices, at random."""
+def _draw(indices: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    """Draw at most `count` of the indices."""
     return indices if len(indices) <= count else random.choice(indices, count, replace=False)

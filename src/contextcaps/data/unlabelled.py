@@ -1,4 +1,4 @@
-"""Images without a label: refused, left out, or kept."""
+"""Refuse, leave out or keep images without a label."""
 
 from collections.abc import Collection
 from typing import Literal
@@ -8,11 +8,11 @@ from contextcaps.data.problems import DataError
 __all__ = ["Unlabelled", "UnlabelledRule"]
 
 Unlabelled = Literal["refuse", "drop", "keep"]
-"""An image without a label: a problem, left out and counted in the notes, or kept."""
+"""An image without a label is a problem, is left out and counted in the notes, or is kept."""
 
 
 class UnlabelledRule:
-    """What a source does with images that have no label, and how many it has left out so far."""
+    """Decides whether a source keeps an image without a label, and counts those left out."""
 
     def __init__(self, choice: Unlabelled) -> None:
         if choice not in ("refuse", "drop", "keep"):
@@ -20,11 +20,11 @@ class UnlabelledRule:
         self.choice, self.dropped = choice, 0
 
     def keeps(self, labels: Collection[object], name: str = "") -> bool:
-        """Whether an image with these labels stays; one that is left out is counted.
+        """Return whether an image with these labels is kept; count it if it is left out.
 
         Args:
-            labels: the image's.
-            name: what begins the message, where that does not name the image already.
+            labels: the image's labels.
+            name: the image's name, if the message is to begin with it.
 
         Raises:
             DataError: it has none, and such images are refused.
@@ -38,6 +38,6 @@ class UnlabelledRule:
         return False
 
     def notes(self) -> list[str]:
-        """How many were left out, for the source's notes; empty if none was."""
+        """Return how many images were left out, as a note of the source; empty if none was."""
         count = f"{self.dropped} image{'s' if self.dropped != 1 else ''}"
         return [f"{count} without a label left out (unlabelled=drop)"] if self.dropped else []

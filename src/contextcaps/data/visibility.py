@@ -1,14 +1,14 @@
-"""Which labels stay when an image is cropped.
+"""Decide which labels stay when an image is cropped.
 
-A class whose objects left the picture would teach the network to see what is not there:
+A label whose objects are outside of the crop would teach the network to see what is not there:
 
 - Boxes known: a class stays if at least `min_visible` of the area of one of its boxes is inside the crop.
 - No box of the class, but a mask with pixels of it: it stays if at least `min_visible` of these pixels, all of its
   objects together, is inside the crop. (A mask of classes cannot tell one object from the next.)
 - Neither: it is kept, as is usual where only the labels are known.
 
-A crop smaller than `min_visible` of the image takes even a class off that fills both: the least crop should be larger
-than that share, as it is in `AugmentationConfig`'s defaults.
+A crop smaller than `min_visible` of the image removes even a class that fills the whole image: the smallest crop
+should be larger than that share, as it is by default in `AugmentationConfig`.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ __all__ = ["BatchBoxes", "visible_targets"]
 
 @dataclasses.dataclass(frozen=True)
 class BatchBoxes:
-    """The boxes of a batch's images, N in all."""
+    """Holds the boxes of a batch's images, N in all."""
 
     images: Tensor
     """[N], int64: index in the batch of the image that the box is in."""
@@ -37,7 +37,7 @@ class BatchBoxes:
 
     @classmethod
     def from_samples(cls, boxes: Sequence[Boxes | None]) -> "BatchBoxes":
-        """The boxes of one sample per image of the batch; None for an image without boxes."""
+        """Collect the boxes of one sample per image of the batch; None for an image without boxes."""
         known = [(index, each) for index, each in enumerate(boxes) if each is not None]
         return cls(
             torch.tensor([index for index, each in known for _ in each.labels], dtype=torch.int64),
@@ -56,9 +56,9 @@ def visible_targets(
     masks: Tensor | None = None,
     min_visible: float = 0.25,
 ) -> Tensor:
-    """Take classes whose objects left the crop off the targets; this file's docstring has the rule.
+    """Remove classes whose objects are outside of the crop from the targets; this file's docstring has the rule.
 
-    A box without any area says nothing, nor does what sticks out of the image. Classes are never added.
+    A box without area is ignored, and so is the part of a box outside of the image. Classes are never added.
 
     Args:
         targets: [B, J], any dtype.
@@ -74,7 +74,7 @@ def visible_targets(
         raise ValueError(f"masks: expected shape [B={count}, H, W], got {list(masks.shape)}")
     if min_visible == 0 or (boxes is None and masks is None):
         return targets
-    # Checked where they come from: out of range on an accelerator, they would end the process.
+    # Checked before the copy to the device: out of range on a GPU, they would end the process.
     if masks is not None and masks.numel():
         _require_range("masks", masks, classes + 1)
     if boxes is not None and len(boxes.labels):
@@ -91,7 +91,7 @@ def visible_targets(
 
 
 def _visible_boxes(boxes: BatchBoxes, crops: Tensor, classes: int) -> Tensor:
-    """Greatest share of a box of class j that is inside image b's crop [B, J]; nan where the class has no box."""
+    """Return the greatest share of a box of class j inside image b's crop [B, J]; NaN where the class has no box."""
     corners = boxes.corners.float().clamp(0, 1)  # [N, 4]
     own = crops[boxes.images]  # [N, 4]: the crop of each box's image
     extent = (corners[:, 2:] - corners[:, :2]).clamp_min(0)  # [N, 2]
@@ -104,7 +104,7 @@ def _visible_boxes(boxes: BatchBoxes, crops: Tensor, classes: int) -> Tensor:
 
 
 def _visible_mask(masks: Tensor, crops: Tensor, classes: int) -> Tensor:
-    """Share of class j's mask pixels that is inside image b's crop [B, J]; nan where the class has none."""
+    """Return the share of class j's mask pixels inside image b's crop [B, J]; NaN where the class has none."""
     count, height, width = masks.shape
     columns = (torch.arange(width, device=masks.device) + 0.5) / width  # [W], centres
     rows = (torch.arange(height, device=masks.device) + 0.5) / height  # [H]

@@ -1,4 +1,4 @@
-"""The words of a data set: the names of its classes, given or found in the labels, and the names of its splits."""
+"""Map names of classes to indices, and the usual names of splits to each other."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -15,14 +15,14 @@ _SPLIT_WORDS = {
     "val": ("val", "valid", "validation", "dev"),
     "test": ("test", "testing", "tst"),
 }
-"""Plain name of a split → the words that data sets use for it."""
+"""Plain name of a split → the names that data sets use for it."""
 
 
 class Vocabulary:
-    """Class names and their indices.
+    """Maps class names to indices.
 
-    With a given list, a label outside of it is refused. Without one, names are gathered as they come, and get their
-    final indices (sorted by name) once all are known: `final` maps the indices handed out before.
+    With a given list, a label outside of it is refused. Without one, names are collected in the order of their first
+    use, and get their final indices (sorted by name) once all are known: `final` maps the earlier indices to those.
     """
 
     def __init__(self, given: Sequence[str] | None, where: str = "the given classes") -> None:
@@ -34,7 +34,7 @@ class Vocabulary:
         return len(self._indices)
 
     def add(self, labels: Iterable[object]) -> list[int]:
-        """Indices of labels, which are names or, with a given list, indices; all or none of them are taken in.
+        """Return the indices of labels, which are names or, with a given list, indices; add all of them or none.
 
         Raises:
             DataError: a label that is not in the given list, or that is neither a name nor an index.
@@ -58,7 +58,7 @@ class Vocabulary:
             raise DataError(f"label {label!r} is not among the {len(self)} classes of {self.where}")
 
     def final(self) -> tuple[tuple[str, ...], np.ndarray]:
-        """The classes in their final order, and [J] int64: the final index of each index handed out by `add`."""
+        """Return the classes in their final order, and [J] int64: the final index of each index returned by `add`."""
         names = list(self._indices)
         classes = tuple(names) if self.given else tuple(sorted(names))
         position = {name: index for index, name in enumerate(classes)}
@@ -66,7 +66,7 @@ class Vocabulary:
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
-    """Class names from a file, in order: a JSON list of strings (.json), or one name per line (any other)."""
+    """Read class names from a file, in order: a JSON list of strings (.json), or one name per line (any other)."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -93,13 +93,13 @@ def read_classes(path: Path) -> tuple[str, ...]:
 
 
 def canonical_split(word: str) -> str | None:
-    """The plain name (train, val or test) of a split by a usual word, with or without a year; None for other words."""
+    """Return train, val or test for a usual name of a split, with or without a year; None for other words."""
     lowered = word.strip().lower().rstrip("0123456789").rstrip("-_")
     return next((plain for plain, words in _SPLIT_WORDS.items() if lowered in words), None)
 
 
 def choose_split(asked: str, splits: Sequence[str], where: str) -> str:
-    """The one of a source's own splits that is meant by a word: itself, or another usual word for the same."""
+    """Return the one of a source's splits that is asked for by its own name or by another usual name for it."""
     if asked in splits:
         return asked
     plain = canonical_split(asked)

@@ -1,4 +1,4 @@
-"""Using a trained model: tags for images, from Python and from the command line."""
+"""Tag images with a trained model, from Python and from the command line."""
 
 from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
 from contextcaps.tagging.known import parse_known

@@ -1,6 +1,6 @@
-"""Names on the command line to image files: files, folders, patterns, and names from standard input.
+"""Find the image files behind names on the command line: files, folders, patterns, and names from standard input.
 
-Names come one by one, as they are asked for: the images are not opened, and only one folder's names at a time are held.
+Names are yielded one by one: no image is opened, and only one folder's names at a time are in memory.
 """
 
 import dataclasses
@@ -17,27 +17,27 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".avif", ".heic", ".heif"),
 )
-"""Files of a folder that are taken for images. HEIC is not read, but an album that has it should hear of it."""
+"""Suffixes of the files in a folder that are taken for images. HEIC is not read, but reported where it is found."""
 
 
 @dataclasses.dataclass(frozen=True)
 class NotAnImage:
-    """A name that leads to no image; takes an image's place, so that it is reported where it was given."""
+    """Takes the place of an image where a name leads to none, so that it is reported in its order."""
 
     name: str
     why: str
 
 
 def find_images(names: Iterable[str | Path], listed: BinaryIO | None = None) -> Iterator[str | NotAnImage]:
-    """The image files that names stand for, in the order of the names.
+    """Yield the image files that names stand for, in the order of the names.
 
     A name is that of a file, which is taken as it is; of a folder, whose images (by their suffix) are taken recursively
     and sorted, hidden ones and links to folders left out; or a pattern such as `photos/**/*.jpg`, whose files are taken
     sorted. `-` stands for the names on standard input, one a line, or with a NUL after each (`find -print0`).
 
     Args:
-        names: what is given.
-        listed: where names are read for `-`; standard input by default.
+        names: names of files, folders and patterns, or `-`.
+        listed: stream of the names for `-`; standard input by default.
     """
     for given in names:
         name = os.fspath(given)
@@ -49,7 +49,7 @@ def find_images(names: Iterable[str | Path], listed: BinaryIO | None = None) -> 
 
 
 def count_images(names: Iterable[str | Path]) -> int | None:
-    """How many images (and names without one) there are; None where names come from standard input."""
+    """Count images (and names without one); return None where names come from standard input."""
     plain = [os.fspath(name) for name in names]
     return None if "-" in plain else sum(1 for _ in find_images(plain))
 
@@ -62,17 +62,17 @@ def _found(name: str) -> Iterator[str | NotAnImage]:
     elif glob.has_magic(name) and not os.path.lexists(name):  # a file may well be called "a [1].jpg"
         yield from _or_else(_matches(name), NotAnImage(name, "no file has this name or matches it as a pattern"))
     else:
-        yield name  # whether it is there is seen when it is read
+        yield name  # a missing file is reported when it is read
 
 
 def _or_else(found: Iterator[str | NotAnImage], otherwise: NotAnImage) -> Iterator[str | NotAnImage]:
-    """What is found, or something else if it is nothing."""
+    """Yield what is found, or something else if it is nothing."""
     yield next(found, otherwise)
     yield from found
 
 
 def _in_folder(folder: str) -> Iterator[str | NotAnImage]:
-    """A folder's images, and those of the folders in it, by name."""
+    """Yield a folder's images, and those of the folders in it, by name."""
     try:
         with os.scandir(folder) as entries:
             found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
@@ -89,7 +89,7 @@ def _in_folder(folder: str) -> Iterator[str | NotAnImage]:
 
 
 def _matches(pattern: str) -> Iterator[str]:
-    """The files that a pattern matches; only images where its end says nothing of the kind, as in `photos/**`."""
+    """Yield the files that a pattern matches; only images if it matches any name, as `photos/**` does."""
     anything = os.path.basename(pattern) in ("*", "**")
     for name in sorted(set(glob.iglob(pattern, recursive=True))):
         if not os.path.isdir(name) and (not anything or _looks_like_image(name)):
@@ -101,7 +101,7 @@ def _looks_like_image(name: str) -> bool:
 
 
 def _listed_names(stream: BinaryIO) -> Iterator[str]:
-    """Names from a stream, as they arrive; what comes first decides whether they end in a NUL or a new line."""
+    """Yield names from a stream as they arrive; they end in NULs or new lines, whichever comes first."""
     separator, rest = b"", b""
     read = getattr(stream, "read1", stream.read)  # read1 gives what is there, and does not wait for more
     while chunk := read(1 << 16):
@@ -110,12 +110,12 @@ def _listed_names(stream: BinaryIO) -> Iterator[str]:
             separator = b"\0" if b"\0" in rest else b"\n" if b"\n" in rest else b""
         if separator:
             *names, rest = rest.split(separator)
-            yield from _spelled(names, separator)
-    yield from _spelled([rest], separator)
+            yield from _decode_names(names, separator)
+    yield from _decode_names([rest], separator)
 
 
-def _spelled(names: list[bytes], separator: bytes) -> Iterator[str]:
-    """Names as the file system's strings, empty ones left out."""
+def _decode_names(names: list[bytes], separator: bytes) -> Iterator[str]:
+    """Yield names as the file system's strings, without empty ones."""
     for name in names:
         name = name if separator == b"\0" else name.removesuffix(b"\r")
         if name:

@@ -1,4 +1,4 @@
-"""Labels that somebody knows: from words or names to what a network is told."""
+"""Convert labels that somebody knows, from text or names, to the network's input."""
 
 import difflib
 import math
@@ -15,7 +15,7 @@ _ANSWER = re.compile(rf"[\s,]*([^\s,].*?)\s*=\s*({'|'.join((*_YES, *_NO))})\s*(?
 
 
 def parse_known(text: str) -> dict[str, bool]:
-    """Class → whether it is present, from words such as "oven=yes,bed=no". A class's name may have a comma in it.
+    """Parse text such as "oven=yes,bed=no" to class → whether it is present; a class's name may have a comma in it.
 
     >>> parse_known("oven=yes, bed=no, chair, folding=yes")
     {'oven': True, 'bed': False, 'chair, folding': True}
@@ -37,7 +37,7 @@ def parse_known(text: str) -> dict[str, bool]:
 
 
 def spell_known(known: Mapping[str, bool]) -> str:
-    """As `parse_known` reads it.
+    """Write known labels as `parse_known` reads them.
 
     >>> spell_known({"oven": True, "bed": False})
     'oven=yes, bed=no'
@@ -46,7 +46,7 @@ def spell_known(known: Mapping[str, bool]) -> str:
 
 
 def known_row(known: Mapping[str, bool], classes: tuple[str, ...]) -> Tensor:
-    """What a network is told, [J]: 1 for present, 0 for absent, NaN for the others; checked."""
+    """Check known labels and return them as the network takes them, [J]: 1 present, 0 absent, NaN not known."""
     row = torch.full((len(classes),), math.nan)
     for name, present in known.items():
         if name not in classes:

@@ -1,4 +1,4 @@
-"""Taggings to JSON lines, CSV or Parquet: to standard output as they come, or to a file that is whole or not there."""
+"""Write taggings as JSON lines, CSV or Parquet, row by row to standard output or whole to a file."""
 
 import abc
 import contextlib
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
+from contextcaps.atomic import replace_atomically
 from contextcaps.extras import import_extra
 from contextcaps.tagging.known import spell_known
 from contextcaps.tagging.tagger import Tagging
@@ -22,14 +23,14 @@ __all__ = ["FORMATS", "Count", "Format", "Output", "check_output", "open_output"
 
 Format = Literal["jsonl", "csv", "parquet"]
 FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
-"""The format that a file's suffix stands for."""
+"""Suffix of a file → its format."""
 
-_DIGITS = 6  # after the point, in text; a float32 has no more to say
+_DIGITS = 6  # after the decimal point, in text; a float32 has no more
 _ROW_GROUP = 4096  # rows of a Parquet file that are held in memory
 
 
 class Count(NamedTuple):
-    """How many images were tagged, and how many could not be."""
+    """Counts images that were tagged, and those that could not be."""
 
     tagged: int
     failed: int
@@ -46,17 +47,17 @@ class Output(abc.ABC):
         """Write what is still to be written."""
 
     def abandon(self) -> None:  # noqa: B027
-        """Let go of the file, which nobody will read."""
+        """Let go of the file, which will be removed."""
 
 
 class _Rows(Protocol):
-    """Where rows go: a file, or `_StandardOutput`."""
+    """Takes rows: a file, or `_StandardOutput`."""
 
     def write(self, rows: bytes, /) -> Any: ...
 
 
 class _Text(Output):
-    """Rows of text, UTF-8.
+    """Writes rows of UTF-8 text.
 
     A file name that is no UTF-8 is written with escapes: in JSON they read back as the same name.
     """
@@ -66,7 +67,7 @@ class _Text(Output):
 
     @abc.abstractmethod
     def row(self, tagging: Tagging) -> str:
-        """A line, with its end."""
+        """Return a line, with its end."""
 
     def write(self, tagging: Tagging) -> None:
         self._put(self.row(tagging))
@@ -76,9 +77,9 @@ class _Text(Output):
 
 
 class _JsonLines(_Text):
-    """One object a line: image, tags with name and score, error if there is one, all scores if they are wanted.
+    """Writes an object a line: image, tags with name and score, error if there is one, all scores if asked for.
 
-    A tag that was given says so, and so does the row: with classes that were said to be absent, too.
+    A tag that was given is marked, and the row lists all given labels, those that are absent, too.
     """
 
     def row(self, tagging: Tagging) -> str:
@@ -98,7 +99,7 @@ class _JsonLines(_Text):
 
 
 class _Csv(_Text):
-    """Columns image, tags and scores ("; " between them, best first), error, and one for each class if wanted.
+    """Writes columns image, tags and scores ("; " between them, best first), error, and each class if asked for.
 
     A column `given` comes after `error` where labels are given.
     """
@@ -125,7 +126,7 @@ class _Csv(_Text):
 
 
 class _Parquet(Output):
-    """Columns image, tags (a list of name and score), error, and a float for each class if wanted.
+    """Writes columns image, tags (a list of name and score), error, and a float for each class if asked for.
 
     A column `given` (a list of name and present) comes after `error` where labels are given.
     """
@@ -184,7 +185,7 @@ _OUTPUTS: dict[str, Callable[[_Rows, tuple[str, ...], bool, bool], Output]] = {
 
 
 def class_columns(classes: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of the classes' columns: their own, unless another column or class has it.
+    """Name the classes' columns: as the classes, unless another column or class has that name.
 
     >>> class_columns(("sky", "image"), ("image", "tags"))
     ('sky', 'image (class)')
@@ -199,7 +200,7 @@ def class_columns(classes: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str
 
 
 def check_output(path: Path | None, form: Format | None) -> Format:
-    """The format to write, or a ValueError if the file or the format will not do: before the work, not after it."""
+    """Return the format to write; raise ValueError, before the work starts, if the file or the format will not do."""
     if path is None:
         if form == "parquet":
             raise ValueError("--format parquet: needs a file to write to: --out FILE.parquet")
@@ -230,7 +231,7 @@ def open_output(
         form: "jsonl", "csv" or "parquet"; None: by the file's suffix, JSON lines on standard output.
         classes: [J], names of the model's classes.
         all_scores: write every class's score, not only those of the tags.
-        given: write which labels the model was told.
+        given: write which labels were given to the model.
     """
     form = check_output(path, form)
     if path is None:
@@ -239,20 +240,15 @@ def open_output(
         yield output
         output.finish()
         return
-    place = Path(os.path.realpath(path))  # of a link, the file that it leads to
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            output = _OUTPUTS[form](file, classes, all_scores, given)
-            try:
-                yield output
-                output.finish()
-            except BaseException:
-                output.abandon()
-                raise
-        os.replace(temporary, place)
-    finally:
-        temporary.unlink(missing_ok=True)
+    place = Path(os.path.realpath(path))  # for a link, the file that it leads to
+    with replace_atomically(place) as temporary, temporary.open("wb") as file:
+        output = _OUTPUTS[form](file, classes, all_scores, given)
+        try:
+            yield output
+            output.finish()
+        except BaseException:
+            output.abandon()
+            raise
 
 
 def write_tags(taggings: Iterable[Tagging], output: Output, tell: Callable[[int], None] = lambda count: None) -> Count:
@@ -260,7 +256,7 @@ def write_tags(taggings: Iterable[Tagging], output: Output, tell: Callable[[int]
 
     Args:
         taggings: from `Tagger.tag_stream`.
-        output: where to.
+        output: takes them.
         tell: called with the number of images done since its last call.
     """
     tagged = failed = 0
@@ -277,7 +273,7 @@ def _spelled(score: float) -> str:
 
 
 class _StandardOutput:
-    """Hands over each row at once, and whole."""
+    """Writes each row at once, and whole."""
 
     def write(self, rows: bytes, /) -> None:
         with _uninterrupted():
@@ -287,7 +283,7 @@ class _StandardOutput:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C off until a block is done, so that no row is cut; a second one is obeyed at once."""
+    """Defer Ctrl-C until a block is done, so that no row is cut; obey a second one at once."""
     # Another thread is not interrupted; nor is a process whose parent had it ignore Ctrl-C, as shells do with `… &`.
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         yield

@@ -1,4 +1,4 @@
-"""Whatever a caller holds as an image, to the pixels that a network takes."""
+"""Convert whatever a caller has as an image to the pixels that a network takes."""
 
 import os
 import threading
@@ -10,19 +10,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-# How a Pillow image becomes upright RGB is decided in one place, for files and for images that are open already.
-from contextcaps.data.images import BadImage, _orientation, _rgb, _turn, decode
+from contextcaps.data.images import BadImage, decode, upright_pixels
 from contextcaps.tagging.inputs import NotAnImage
 
 __all__ = ["as_images", "name_of", "pixels_of"]
 
 _EXPECTED = "a path, bytes, a PIL image, an array [H, W, 3] of uint8 or a tensor [3, H, W], or several of them"
 
-_pillow = threading.Lock()  # an image that Pillow has open reads its file when it is first used, and not thread-safely
+_pillow = threading.Lock()  # an open Pillow image reads its file when it is first used, which is not thread-safe
 
 
 def as_images(images: Any) -> Any:
-    """An iterable of images, also of a single one."""
+    """Return an iterable of images, also for a single one."""
     if isinstance(images, np.ndarray | Tensor):
         return images if images.ndim == 4 else [images]
     if isinstance(images, str | bytes | bytearray | os.PathLike | Image.Image | NotAnImage):
@@ -33,18 +32,18 @@ def as_images(images: Any) -> Any:
 
 
 def name_of(image: Any, index: int) -> str | int:
-    """What an image is called in the results: its path, or where it stands."""
+    """Return an image's name in the results: its path, or its index."""
     if isinstance(image, NotAnImage):
         return image.name
     return os.fsdecode(image) if isinstance(image, str | os.PathLike) else index
 
 
 def pixels_of(image: Any, size: tuple[int, int]) -> np.ndarray:
-    """An image's pixels [3, H, W], uint8, RGB, squashed to `size` = (height, width).
+    """Return an image's pixels [3, H, W], uint8, RGB, squashed to `size` = (height, width).
 
     Raises:
         BadImage: it cannot be read, or its pixels make no sense.
-        ValueError: it is nothing that could be an image.
+        ValueError: its type cannot be an image.
     """
     if isinstance(image, NotAnImage):
         raise BadImage(image.why)
@@ -64,10 +63,10 @@ def pixels_of(image: Any, size: tuple[int, int]) -> np.ndarray:
 
 
 def _from_pillow(image: Image.Image) -> np.ndarray:
-    """[H, W, 3], uint8, as from a file: upright, transparent pixels on white."""
+    """Return pixels [H, W, 3], uint8, as from a file: upright, transparent pixels on white."""
     try:
         with _pillow:
-            return np.ascontiguousarray(_turn(_rgb(image), _orientation(image)))
+            return upright_pixels(image)
     except (BadImage, MemoryError):
         raise
     except Exception as error:  # as for files: Pillow raises nearly every kind of error
@@ -75,7 +74,7 @@ def _from_pillow(image: Image.Image) -> np.ndarray:
 
 
 def _from_tensor(image: Tensor) -> np.ndarray:
-    """[H, W, 3], uint8, of a tensor [3, H, W] or [1, H, W]; values 0…1 are rounded to bytes."""
+    """Return pixels [H, W, 3], uint8, of a tensor [3, H, W] or [1, H, W]; values 0…1 are rounded to bytes."""
     if image.ndim != 3 or image.shape[0] not in (1, 3) or image.numel() == 0:
         raise BadImage(f"expected a tensor [3, H, W], or [1, H, W] for grey, got {list(image.shape)}")
     image = image.detach().cpu()

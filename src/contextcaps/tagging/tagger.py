@@ -1,4 +1,4 @@
-"""A trained model that tags images.
+"""Tag images with a trained model.
 
 tagger = contextcaps.load("runs/first")
 for tagging in tagger.tag(["beach.jpg", "street.jpg"]):
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contextcaps.data.decoding import default_workers, in_order
+from contextcaps.data.decoding import default_workers, map_in_order
 from contextcaps.data.images import BadImage
 from contextcaps.data.problems import DataError
 from contextcaps.models.loading import load_model
@@ -30,28 +30,28 @@ __all__ = ["OnBadImage", "Tag", "Tagger", "Tagging", "load"]
 
 OnBadImage = Literal["report", "stop"]
 
-_UNTUNED = 0.5  # threshold of a model that nobody has tuned any for
+_UNTUNED = 0.5  # threshold of a model without tuned ones
 _LUMA = (0.299, 0.587, 0.114)  # red, green and blue in grey (ITU-R 601, as in Pillow)
 
 
 @dataclasses.dataclass(frozen=True)
 class Tag:
-    """A class that an image shows, as far as the model can tell."""
+    """Names a class that an image shows, according to the model."""
 
     name: str
     score: float
     threshold: float
     """The score from which the class counted as present."""
     given: bool = False
-    """Whether somebody said so, rather than the model."""
+    """Given as a known label rather than predicted."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tagging:
-    """What a model says of one image."""
+    """Holds a model's answer for one image."""
 
     image: str | int
-    """Its path, or where it stood among the images if it has none."""
+    """Its path, or its index among the images if it has none."""
     tags: tuple[Tag, ...]
     """Best first."""
     error: str | None = None
@@ -59,16 +59,16 @@ class Tagging:
     scores: Tensor | None = dataclasses.field(default=None, repr=False, compare=False)
     """[J], float32, of all classes, on the CPU; None where there is an error."""
     given: Mapping[str, bool] = dataclasses.field(default_factory=dict)
-    """What the model was told: class → whether it is present."""
+    """Known labels given to the model: class → whether it is present."""
 
 
 class Tagger:
-    """A network with its class names and thresholds.
+    """Tags images with a network, its class names and its thresholds.
 
     Args:
         network: put into evaluation mode.
-        trained: what training left beside it; without it each class counts as present from a score of 0.5.
-        device: where to compute: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+        trained: the training's results, such as tuned thresholds; without them each class is present from 0.5 on.
+        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
     """
 
     def __init__(
@@ -107,9 +107,8 @@ class Tagger:
             batch_size: images to compute at once.
             workers: images to decode at once; as many as there are cores by default.
             on_bad: "report" an image that cannot be read in its own result, or "stop" with a `DataError`.
-            known: class → whether it is present, of all these images, such as {"oven": True, "bed": False}: tags of
-                their own, and the model takes them into account for the others. Needs a network with a field between
-                its decisions.
+            known: known labels of all these images, such as {"oven": True, "bed": False}: class → is it present.
+                They become tags, and the model uses them for the other classes. Needs a network with a decision field.
         """
         return list(
             self.tag_stream(
@@ -134,7 +133,7 @@ class Tagger:
         on_bad: OnBadImage = "report",
         known: Mapping[str, bool] | None = None,
     ) -> Generator[Tagging, None, None]:
-        """As `tag`, but one result after the other: any number of images, of which two batches are held at a time."""
+        """Yield the results of `tag` one by one: for any number of images, of which two batches are in memory."""
         if threshold is not None and not 0 <= threshold <= 1:
             raise ValueError(f"threshold: expected a score from 0 to 1, got {threshold}")
         for name, value in (("top_k", top_k), ("batch_size", batch_size), ("workers", workers)):
@@ -143,9 +142,10 @@ class Tagger:
         if on_bad not in ("report", "stop"):
             raise ValueError(f"on_bad: expected 'report' or 'stop', got {on_bad!r}")
         thresholds = self.thresholds if threshold is None else (float(threshold),) * len(self.classes)
-        told = self._told(known or {})
+        known = dict(known or {})
+        row = self._known_row(known)
         return self._stream(
-            as_images(images), thresholds, top_k, batch_size, workers or default_workers(), on_bad, told
+            as_images(images), thresholds, top_k, batch_size, workers or default_workers(), on_bad, known, row
         )
 
     def _stream(
@@ -156,15 +156,16 @@ class Tagger:
         batch_size: int,
         workers: int,
         on_bad: OnBadImage,
-        told: "_Told",
+        known: Mapping[str, bool],
+        row: Tensor | None,
     ) -> Generator[Tagging, None, None]:
         with contextlib.closing(self._decoded(images, batch_size, workers)) as decoded:
             while batch := list(itertools.islice(decoded, batch_size)):
                 readable = [pixels for _, pixels in batch if isinstance(pixels, np.ndarray)]
-                scores = iter(self.scores(torch.from_numpy(np.stack(readable)), told.row) if readable else ())  # [J]
+                scores = iter(self.scores(torch.from_numpy(np.stack(readable)), row) if readable else ())  # [J]
                 for name, pixels in batch:
                     if isinstance(pixels, np.ndarray):
-                        tagging = self._tagging(name, next(scores), thresholds, top_k, told.known)
+                        tagging = self._tagging(name, next(scores), thresholds, top_k, known)
                     else:
                         tagging = Tagging(name, (), error=pixels)
                     if tagging.error is not None and on_bad == "stop":
@@ -175,7 +176,7 @@ class Tagger:
     def _decoded(
         self, images: Iterable[Any], batch_size: int, workers: int
     ) -> Generator[tuple[str | int, np.ndarray | str], None, None]:
-        """Each image's name with its pixels [3, H, W], or why there are none; the next batch is decoded meanwhile."""
+        """Yield each image's name with its pixels [3, H, W], or why there are none; decode the next batch meanwhile."""
         size = self.network.config.image_size
 
         def decoded(task: tuple[int, Any]) -> tuple[str | int, np.ndarray | str]:
@@ -188,25 +189,25 @@ class Tagger:
 
         pool = ThreadPoolExecutor(workers, "decode")
         try:
-            yield from in_order(pool, decoded, enumerate(images), max(batch_size, 2 * workers))
+            yield from map_in_order(pool, decoded, enumerate(images), max(batch_size, 2 * workers))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _told(self, known: Mapping[str, bool]) -> "_Told":
-        """What the network is told, checked."""
+    def _known_row(self, known: Mapping[str, bool]) -> Tensor | None:
+        """Check known labels and return them as the network takes them, [J]; None for none."""
         if not known:
-            return _Told({}, None)
+            return None
         if self.network.field is None:
             raise ValueError(
                 f"known: this model ({self.network.config.model}) has no field between its decisions that could be "
                 "told anything; train one with --set field=decisions --known 0.5"
             )
-        return _Told(dict(known), known_row(known, self.classes))
+        return known_row(known, self.classes)
 
     def scores(self, images: Tensor, known: Tensor | None = None) -> Tensor:
-        """Scores [B, J], float32 on the CPU, of images [B, 3, H, W] as bytes at the network's size.
+        """Return scores [B, J], float32 on the CPU, of images [B, 3, H, W] as bytes at the network's size.
 
-        `known` is what the network is told of each of them, [J]: 1 for present, 0 for absent, NaN for the others.
+        `known` are the known labels of each of them, [J]: 1 for present, 0 for absent, NaN for not known.
         """
         images = images.to(self.device)
         if self.network.config.in_channels == 1:
@@ -220,7 +221,7 @@ class Tagger:
             raise ValueError(
                 f"batch_size: {len(images)} images at once do not fit into the memory of {self.device}; try fewer"
             ) from None
-        return scores.clone()  # outside inference mode, so that callers may do with them what they like
+        return scores.clone()  # outside inference mode, so that callers may modify them
 
     def _tagging(
         self,
@@ -235,19 +236,10 @@ class Tagger:
         order = scores.argsort(descending=True, stable=True)  # [J], equal scores in the classes' order
         above = scores >= torch.tensor(thresholds, dtype=scores.dtype)  # [J]
         for given, is_present in known.items():
-            above[self.classes.index(given)] = is_present  # also where any score is enough
+            above[self.classes.index(given)] = is_present  # also with a threshold of 0
         present = order[above[order]][:top_k].tolist()
         tags = (Tag(self.classes[j], float(scores[j]), thresholds[j], given=self.classes[j] in known) for j in present)
         return Tagging(name, tuple(tags), scores=scores, given=known)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Told:
-    """What somebody knows of all images, in words and as the network takes it."""
-
-    known: Mapping[str, bool]
-    row: Tensor | None
-    """[J]; None for nothing."""
 
 
 def load(path: str | Path, device: str | torch.device = "auto") -> Tagger:

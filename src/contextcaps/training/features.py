@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from contextcaps.data.augmentation import Augmentation
-from contextcaps.data.cache import cache_folder, discard, entry_lock, publish, remove_stale, temporary_folder
+from contextcaps.data.cache import cache_folder, open_or_fill
 from contextcaps.data.loading import Batch, GatheringLoader, PreparedLoader
 from contextcaps.data.prepared import Prepared
 from contextcaps.data.problems import DataError
@@ -128,9 +128,6 @@ def compute_features(
     folder = cache_folder(config.cache)
     name = f"{prepared.kind}-{prepared.fingerprint}-features-{_key(network, prepared, augmentation, views, precision)}"
     final = folder / name
-    found = _open(final, prepared)
-    if found is not None:
-        return found
 
     def tell_waiting() -> None:
         if progress:
@@ -138,26 +135,19 @@ def compute_features(
 
     shape = (views, len(prepared), *network.feature_shape)
     needed = 2 * int(np.prod(shape)) + views * len(prepared) * len(prepared.classes)
+
+    def fill(temporary: Path) -> None:
+        if shutil.disk_usage(temporary).free < needed:
+            raise OSError("the disk is full")
+        _write(network, prepared, augmentation, precision, shape, temporary, progress)
+
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with entry_lock(folder, name, tell_waiting) as locked:
-            remove_stale(folder, name, locked)
-            if _open(final, prepared) is None:  # unless another process made them while this one waited
-                discard(final)  # damaged
-                if shutil.disk_usage(folder).free < needed:
-                    raise OSError("the disk is full")
-                temporary = temporary_folder(folder, name)
-                try:
-                    _write(network, prepared, augmentation, precision, shape, temporary, progress)
-                    publish(temporary, final)
-                finally:
-                    shutil.rmtree(temporary, ignore_errors=True)
+        return open_or_fill(final, lambda: _open(final, prepared), fill, tell_waiting)
     except OSError as error:
         raise DataError(
             f"{folder}: the features cannot be kept there ({error.strerror or error}): they need {needed:,} bytes. "
             "Free some space, choose another folder with --cache, or fewer --views"
         ) from error
-    return Features(final, prepared)
 
 
 def keep_features(

@@ -256,7 +256,7 @@ def test_2021_objects_without_extent_or_name_do_not_count(tmp_path):
     )
     source = open_source(f"ade20k:{root}")
     assert named(source)["ADE_train_00000001"] == ["wall"]
-    assert "1 objects without extent in the image not counted" in source.notes
+    assert "1 objects whose box has no extent in the image not counted" in source.notes
     assert "-" not in open_source(f"ade20k:{root}?classes=all").classes
 
 

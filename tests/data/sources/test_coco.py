@@ -116,7 +116,7 @@ def test_boxes_without_extent_do_not_count(root):
     write_index(train_index(root), content)
     source = open_source(f"coco:{root}")
     assert named(source)["train-2"] == ["car"]
-    assert "2 annotations whose box has no extent in the image not counted" in source.notes
+    assert "2 objects whose box has no extent in the image not counted" in source.notes
 
 
 # Bad data

@@ -1,4 +1,4 @@
-"""COCO (Lin et al., Microsoft COCO: Common Objects in Context, https://cocodataset.org) and sets in its format.
+"""Read COCO (Lin et al., Microsoft COCO: Common Objects in Context, https://cocodataset.org) and sets in its format.
 
 annotations/instances_train2017.json, annotations/instances_val2017.json
 train2017/*.jpg, val2017/*.jpg            (or under images/)
@@ -12,17 +12,17 @@ import re
 from pathlib import Path
 from typing import Any
 
-from contextcaps.data.files import (
+from contextcaps.data.file_source import (
     BadSample,
     FileSource,
     Folder,
     Record,
-    boxes_from,
     check_access,
-    fraction,
+    clip_corners,
+    require_fraction,
 )
 from contextcaps.data.problems import DataError, OnBad
-from contextcaps.data.source import register_source
+from contextcaps.data.sample import Corners
 from contextcaps.data.unlabelled import Unlabelled
 from contextcaps.data.vocabulary import canonical_split
 
@@ -33,11 +33,11 @@ _FILE_NAME = re.compile(r"instances_([a-z_-]+?)_?(\d{4})?\.json", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class _Index:
-    """One annotation file."""
+    """Describes one annotation file."""
 
     path: Path
     word: str
-    """The split as the file's name says it: "train"; empty if the name does not tell."""
+    """Split in the file's name, such as "train"; empty if the name has none."""
     year: int | None
 
     @property
@@ -45,9 +45,8 @@ class _Index:
         return canonical_split(self.word) or self.word.lower()
 
 
-@register_source("coco")
 class COCOSource(FileSource):
-    """COCO: a class is present if the image has an annotation of it that counts.
+    """Reads COCO: a class is present if the image has an annotation of it that counts.
 
     An annotation counts unless it is a crowd (iscrowd = 1: a group outlined as one), smaller than `min_area`, or has a
     box without extent in the image, which is noted. Boxes are those of the annotations that count, cut off at the
@@ -58,7 +57,7 @@ class COCOSource(FileSource):
         location: the folder that holds annotations/, or one instances_*.json.
         on_bad: "stop" at bad data, or "skip" it.
         split: "train", "val" or another that has a file; None opens all, one after the other.
-        year: which year, where there are files of several.
+        year: the year to read, where there are files of several.
         images: the folder of the images or of the splits' folders; by default looked for beside annotations/.
         crowd: whether crowds count.
         min_area: least area of an annotation (its `area` field), as a fraction of the image's.
@@ -79,10 +78,9 @@ class COCOSource(FileSource):
         min_area: float = 0.0,
         unlabelled: Unlabelled = "drop",
     ) -> None:
-        settings = {"crowd": crowd, "min_area": min_area}
-        super().__init__(f"coco:{location}", on_bad, unlabelled, settings)
-        self._crowd, self._min_area = crowd, fraction("min_area", min_area)
-        self._without_extent = 0
+        super().__init__(f"coco:{location}", on_bad, unlabelled, {"crowd": crowd, "min_area": min_area})
+        require_fraction("min_area", min_area)
+        self._crowd, self._min_area = crowd, min_area
         self.classes = ()
         root, indices = _find_indices(self.name, Path(location), year)
         self.root = f"{os.path.realpath(root)} {os.path.realpath(images) if images else ''}"
@@ -91,8 +89,6 @@ class COCOSource(FileSource):
         for index in indices:
             if index.split in chosen or not index.word:
                 self._read(index, root, images)
-        if self._without_extent:
-            self.notes.append(f"{self._without_extent} annotations whose box has no extent in the image not counted")
         self._finish()
 
     def _read(self, index: _Index, root: Path, images: str | None) -> None:
@@ -115,7 +111,7 @@ class COCOSource(FileSource):
             else:
                 pictures[picture["id"]] = picture
 
-        objects: dict[int | str, list[tuple[int, tuple[float, float, float, float]]]] = {key: [] for key in pictures}
+        objects: dict[int | str, list[tuple[int, Corners]]] = {key: [] for key in pictures}
         bad: dict[int | str, str] = {}
         for number, annotation in enumerate(content["annotations"]):
             key = annotation.get("image_id") if isinstance(annotation, dict) else None
@@ -139,12 +135,10 @@ class COCOSource(FileSource):
             except BadSample as error:
                 self.problems.add(name, str(error))
                 continue
-            present = tuple(sorted({label for label, _ in objects[key]}))
-            boxes = boxes_from([label for label, _ in objects[key]], [corners for _, corners in objects[key]])
-            self._keep(Record(name, photo, present, facts, boxes))
+            self._keep(Record.from_objects(name, photo, objects[key], facts))
 
     def _read_categories(self, path: Path, categories: list[Any]) -> dict[int, int]:
-        """Category id → class index; the classes have to be the same in all files."""
+        """Return category id → class index; raise if the classes are not the same in all files."""
         try:
             ordered = sorted((int(category["id"]), str(category["name"])) for category in categories)
         except (KeyError, TypeError, ValueError):
@@ -159,8 +153,8 @@ class COCOSource(FileSource):
 
     def _read_annotation(
         self, annotation: dict[str, Any], picture: dict[str, Any], labels: dict[int, int]
-    ) -> list[tuple[int, tuple[float, float, float, float]]]:
-        """The class and box of an annotation, in a list that is empty if it does not count."""
+    ) -> list[tuple[int, Corners]]:
+        """Return the class and box of an annotation, in a list that is empty if it does not count."""
         number = annotation.get("id")
         category = annotation.get("category_id")
         if not isinstance(category, int) or category not in labels:
@@ -176,12 +170,11 @@ class COCOSource(FileSource):
         if not isinstance(box, list) or len(box) != 4:
             raise BadSample(f"annotation {number}: expected bbox [x, y, width, height], got {str(box)[:80]}")
         x, y, across, down = (_number({"bbox": value}, f"annotation {number}", "bbox") for value in box)
-        left, right = (min(max(value / width, 0.0), 1.0) for value in (x, x + across))
-        top, bottom = (min(max(value / height, 0.0), 1.0) for value in (y, y + down))
-        if right <= left or bottom <= top:
+        corners = clip_corners((x / width, y / height, (x + across) / width, (y + down) / height))
+        if corners is None:
             self._without_extent += 1
             return []
-        return [(labels[category], (left, top, right, bottom))]
+        return [(labels[category], corners)]
 
 
 def _number(entry: dict[str, Any], what: str, key: str) -> float:
@@ -192,7 +185,7 @@ def _number(entry: dict[str, Any], what: str, key: str) -> float:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """An annotation file's content, without the outlines, which are most of it."""
+    """Read an annotation file without the outlines, which are most of it."""
 
     def without_outline(entry: dict[str, Any]) -> dict[str, Any]:
         entry.pop("segmentation", None)
@@ -212,7 +205,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _find_indices(name: str, location: Path, year: int | None) -> tuple[Path, list[_Index]]:
-    """The folder that the images are looked for in, and the annotation files, train before val before others."""
+    """Return the folder that holds the images, and the annotation files, train before val before others."""
     check_access(name, location)
     if location.is_file():
         matched = _FILE_NAME.fullmatch(location.name)
@@ -247,7 +240,7 @@ def _year(matched: re.Match[str] | None) -> int | None:
 
 
 def _find_photos(name: str, folder: Folder, index: _Index) -> Path:
-    """The folder that an annotation file's file names are relative to."""
+    """Find the folder that an annotation file's file names are relative to."""
     with_year = f"{index.word}{index.year or ''}"
     tried = [f"{base}{word}" for word in (with_year, index.word) for base in ("", "images/") if word]
     for each in (*tried, "images", ""):

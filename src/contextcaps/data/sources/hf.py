@@ -1,9 +1,9 @@
-"""Hugging Face `datasets`, by name or from a folder: `hf:NAME`, `hf:FOLDER`. Needs the extra `hf`.
+"""Read Hugging Face `datasets` by name (`hf:NAME`) or from a folder (`hf:FOLDER`); needs the extra `hf`.
 
 A folder is one written by `save_to_disk`, or one of Parquet files (a split's name begins its files' names, or is that
-of the folder they are in). Of Parquet files the `datasets` package writes an Arrow copy, which goes into the cache
-folder of contextcaps. A name is fetched by that package into its own cache. No data set's own code is ever run: data
-sets that need it are refused.
+of the folder they are in). The `datasets` package writes an Arrow copy of Parquet files, which goes into the cache
+folder of contextcaps. That package fetches a name into its own cache. No data set's own code is ever run: data sets
+that need it are refused.
 """
 
 import contextlib
@@ -16,24 +16,23 @@ from types import ModuleType
 from typing import Any
 
 from contextcaps.data.cache import cache_folder
-from contextcaps.data.files import check_access
+from contextcaps.data.file_source import check_access
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Sample
-from contextcaps.data.source import Source, register_source
+from contextcaps.data.source import Source
 from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
-from contextcaps.data.vocabulary import Vocabulary, canonical_split, choose_split
+from contextcaps.data.vocabulary import Vocabulary, canonical_split
 
 __all__ = ["HFSource"]
 
 _IMAGE_NAMES = ("image", "img", "picture", "photo")
 _LABEL_NAMES = ("labels", "label", "tags", "classes", "objects")
 _NO_SPLIT = "all"
-"""Stands for the split of a data set that was saved without one."""
+"""Name for the split of a data set that was saved without one."""
 
 
-@register_source("hf")
 class HFSource(Source):
-    """A data set with a column of images and one of labels; ids are "train-00000000" and so on.
+    """Gives a data set with a column of images and one of labels; ids are "train-00000000" and so on.
 
     Args:
         location: the name of a data set, such as "owner/name", or a folder.
@@ -41,7 +40,7 @@ class HFSource(Source):
         config: the data set's configuration, where it has several.
         image_column: None looks for the column of images.
         label_column: labels as ClassLabel or text, one or a list of them; None looks for a usual name.
-        unlabelled: what to do with an image that has no label.
+        unlabelled: an image without a label is a problem ("refuse"), left out ("drop") or kept ("keep").
     """
 
     kind = "hf"
@@ -63,11 +62,14 @@ class HFSource(Source):
         self._folder = Path(location).expanduser() if _is_local(location) else None
         parts = _open_folder(datasets, self._folder) if self._folder else _open_name(datasets, location, config)
         self.splits = tuple(part for part in parts if part != _NO_SPLIT)
-        if split is not None:
-            self.split = choose_split(split, self.splits, self.name)
+        self._choose_split(split)
         features = next(iter(parts.values())).features
-        self._image_column = self._find_image_column(datasets, features, image_column)
-        label_column = self._find_label_column(features, label_column)
+        images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+        images += [name for name in _IMAGE_NAMES if name in features]
+        self._image_column = self._find_column(features, "image_column", image_column, images)
+        labels = [name for name in _LABEL_NAMES if name in features and _is_label(features[name])]
+        labels += [name for name, feature in features.items() if _class_names(feature) is not None]
+        label_column = self._find_column(features, "label_column", label_column, labels)
         own = [str(self._folder)] if self._folder else _own_caches(datasets)
         self._roots = [os.path.realpath(folder) for folder in own]
         self.root = self._roots[0] if self._folder else location
@@ -88,7 +90,7 @@ class HFSource(Source):
         self._settle()
 
     def _index(self, part: str, rows: Any, label_column: str) -> None:
-        """Take a split's rows into the index; of one that was not asked for only the names of its labels."""
+        """Index a split's rows; of a split that was not asked for, only the names of its labels."""
         wanted = self.split in (None, part)
         if not wanted and self._vocabulary.given:
             return
@@ -109,30 +111,15 @@ class HFSource(Source):
             except DataError as error:
                 self.problems.add(_identifier(part, row), str(error))
 
-    def _find_image_column(self, datasets: ModuleType, features: Any, asked: str | None) -> str:
-        if asked is not None:
-            return self._checked(features, "image_column", asked)
-        found = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
-        found += [name for name in _IMAGE_NAMES if name in features]
-        if not found:
+    def _find_column(self, features: Any, option: str, asked: str | None, found: list[str]) -> str:
+        """Return the column asked for, or else the first found; raise if there is none or it will not do."""
+        if asked is None and not found:
+            looked = f", looked for {', '.join(_LABEL_NAMES)}" if option == "label_column" else ""
             raise DataError(
-                f"{self.name}: no column of images; the columns are {', '.join(features)}; name one: image_column=NAME"
+                f"{self.name}: no column of {option.removesuffix('_column')}s{looked}; the columns are "
+                f"{', '.join(features)}; name one: {option}=NAME"
             )
-        return found[0]
-
-    def _find_label_column(self, features: Any, asked: str | None) -> str:
-        if asked is not None:
-            return self._checked(features, "label_column", asked)
-        found = [name for name in _LABEL_NAMES if name in features and _is_label(features[name])]
-        found += [name for name, feature in features.items() if _class_names(feature) is not None]
-        if not found:
-            raise DataError(
-                f"{self.name}: no column of labels, looked for {', '.join(_LABEL_NAMES)}; the columns are "
-                f"{', '.join(features)}; name one: label_column=NAME"
-            )
-        return found[0]
-
-    def _checked(self, features: Any, option: str, name: str) -> str:
+        name = found[0] if asked is None else asked
         if name not in features:
             raise DataError(f"{self.name}: {option}: no column {name!r}; it has {', '.join(features)}")
         if option == "label_column" and not _is_label(features[name]):
@@ -154,7 +141,7 @@ class HFSource(Source):
         return Sample(_identifier(part, row), cell["bytes"] or self._file(cell["path"]), self._labels[index])
 
     def _file(self, path: str) -> Path:
-        """The file that a row names instead of holding it; only one of the data set's own is opened."""
+        """Return the file that a row names instead of holding its bytes; refuse files outside of the data set."""
         found = os.path.realpath(os.path.join(self._roots[0], path))
         if not any(found.startswith(root + os.sep) for root in self._roots):
             raise DataError(f"the file {path!r} is outside of the data set")
@@ -185,12 +172,12 @@ def _import_datasets(name: str) -> ModuleType:
 
 
 def _is_local(location: str) -> bool:
-    """Whether a location is meant as a folder: it is one, or is written like one."""
+    """Return whether a location is meant as a folder: it is one, or is written like one."""
     return os.path.isdir(os.path.expanduser(location)) or location.startswith((".", "/", "~"))
 
 
 def _own_caches(datasets: ModuleType) -> list[str]:
-    """The folders that `datasets` keeps what it fetched in."""
+    """Return the folders in which `datasets` keeps what it fetched."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     return [str(datasets.config.HF_DATASETS_CACHE), HF_HUB_CACHE]
@@ -198,7 +185,7 @@ def _own_caches(datasets: ModuleType) -> list[str]:
 
 @contextlib.contextmanager
 def _without_bars(datasets: ModuleType) -> Iterator[None]:
-    """Without progress bars of `datasets`, which would stand between a command's own lines."""
+    """Hide the progress bars of `datasets`, which would stand between a command's own lines."""
     shown = not datasets.utils.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
@@ -209,7 +196,7 @@ def _without_bars(datasets: ModuleType) -> Iterator[None]:
 
 
 def _check_readable(folder: Path) -> None:
-    """Refuse a folder with a part that may not be read; `datasets` would pass over it, or not say which it is."""
+    """Raise for a folder with a part that may not be read; `datasets` would pass over it, or not name it."""
 
     def refuse(error: OSError) -> None:
         if isinstance(error, PermissionError):
@@ -222,7 +209,7 @@ def _check_readable(folder: Path) -> None:
 
 
 def _open_folder(datasets: ModuleType, folder: Path) -> dict[str, Any]:
-    """Split → rows of a folder."""
+    """Open a folder: split → rows."""
     _check_readable(folder)
     if not folder.is_dir():
         raise DataError(f"hf:{folder}: no such folder")
@@ -245,13 +232,13 @@ def _open_folder(datasets: ModuleType, folder: Path) -> dict[str, Any]:
 
 
 def _split_of(path: Path, folder: Path) -> str:
-    """The split that a Parquet file's name or folder tells; "train" where it tells none, as `datasets` has it."""
+    """Return the split in a Parquet file's name or folder; "train" where there is none, as in `datasets`."""
     words = [re.split(r"[-_.]", path.name)[0], *path.relative_to(folder).parts[:-1]]
     return next((word for word in words if canonical_split(word) is not None), "train")
 
 
 def _open_name(datasets: ModuleType, name: str, config: str | None) -> dict[str, Any]:
-    """Split → rows of a data set by its name."""
+    """Open a data set by its name: split → rows."""
     # Versions before 4 can run code that comes with a data set.
     has_code = "trust_remote_code" in inspect.signature(datasets.load_dataset).parameters
     try:
@@ -268,14 +255,14 @@ def _first_line(error: Exception) -> str:
 
 
 def _inner(feature: Any) -> Any:
-    """What a list's elements are, of a feature that is a list; the feature itself otherwise."""
+    """Return the feature of a list's elements, or the feature itself if it is no list."""
     if isinstance(feature, list) and len(feature) == 1:
         return feature[0]
     return getattr(feature, "feature", feature)
 
 
 def _class_names(feature: Any) -> list[str] | None:
-    """The names of a ClassLabel or a list of them; None of others."""
+    """Return the names of a ClassLabel or a list of them; None for other features."""
     names = getattr(_inner(feature), "names", None)
     return list(names) if names is not None else None
 
@@ -285,13 +272,13 @@ def _is_label(feature: Any) -> bool:
 
 
 def _as_list(cell: Any) -> list[Any]:
-    """A cell's labels; -1 stands for none in data sets whose labels are kept secret."""
+    """Return a cell's labels; -1 stands for none in data sets whose labels are kept secret."""
     labels = cell if isinstance(cell, list) else [cell]
     return [label for label in labels if label is not None and label != -1 and label != ""]
 
 
 def _image_cells(rows: Any, column: str) -> list[tuple[int | None, str | None]]:
-    """The length in bytes of each row's image, without reading them, and the path of its file; None for none."""
+    """Return the length in bytes of each row's image, without reading it, and the path of its file; or None."""
     import pyarrow.compute
 
     cells = rows.select_columns([column]).with_format("arrow")

@@ -1,4 +1,4 @@
-"""MNIST's idx files: `mnist:FOLDER`, and pairs of overlapping digits made from them: `multimnist:FOLDER`.
+"""Read MNIST's idx files (`mnist:FOLDER`), and make pairs of overlapping digits from them (`multimnist:FOLDER`).
 
 The four files have their classic names (train-images-idx3-ubyte and so on; the test split is t10k), plain or with .gz.
 MultiMNIST is made as in Sabour, Frosst and Hinton, "Dynamic Routing Between Capsules" (2017), section 6,
@@ -18,23 +18,22 @@ from pathlib import Path
 
 import numpy as np
 
-from contextcaps.data.files import check_access
+from contextcaps.data.file_source import check_access
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Boxes, Sample
-from contextcaps.data.source import Source, register_source
-from contextcaps.data.vocabulary import choose_split
+from contextcaps.data.source import Source
 
 __all__ = ["MNISTSource", "MultiMNISTSource"]
 
 _PREFIXES = {"train": "train", "test": "t10k"}
-"""Split → how its files' names begin."""
+"""Split → prefix of its files' names."""
 _IMAGES_MAGIC, _LABELS_MAGIC = 2051, 2049
 _SHIFT = 4
-"""Pixels that a digit of a pair may be shifted by, in each direction."""
+"""Largest shift of a digit of a pair in each direction, in pixels."""
 
 
 class _Digits:
-    """The images [n, H, W] and labels [n], both uint8, of one split."""
+    """Holds the images [n, H, W] and labels [n], both uint8, of one split."""
 
     def __init__(self, folder: Path, split: str) -> None:
         prefix = _PREFIXES[split]
@@ -49,13 +48,13 @@ class _Digits:
             )
 
     def identity(self) -> Iterator[str]:
-        """What is in the files, not when they were written: sets of the same names and sizes are common."""
+        """Yield hashes of the content, since other sets of the same file names and sizes are common."""
         for array in (self.images, self.labels):
             yield f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
 
 
 class _DigitsSource(Source):
-    """What both sources share: the splits that the folder has, read into memory."""
+    """Reads the splits in a folder into memory; the base of both sources."""
 
     classes = tuple("0123456789")
 
@@ -71,14 +70,21 @@ class _DigitsSource(Source):
         )
         if not self.splits:
             raise DataError(f"{self.name}: found neither train-images-idx3-ubyte nor t10k-images-idx3-ubyte (.gz)")
-        if split is not None:
-            self.split = choose_split("test" if split == "t10k" else split, self.splits, self.name)
-        self.digits = {name: _Digits(folder, name) for name in self.splits if self.split in (None, name)}
+        chosen = self._choose_split("test" if split == "t10k" else split)
+        self.digits = {name: _Digits(folder, name) for name in chosen}
+        self._places: list[tuple[str, int]] = []
+        """Split and number of each sample."""
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _identity(self) -> Iterator[str]:
+        for digits in self.digits.values():
+            yield from digits.identity()
 
 
-@register_source("mnist")
 class MNISTSource(_DigitsSource):
-    """MNIST, grey repeated to three channels; ids are "train-00000" and so on.
+    """Gives MNIST's digits, grey repeated to three channels; ids are "train-00000" and so on.
 
     Args:
         location: folder of the idx files.
@@ -89,7 +95,6 @@ class MNISTSource(_DigitsSource):
 
     def __init__(self, location: str, *, on_bad: OnBad = "stop", split: str | None = None) -> None:
         super().__init__(location, on_bad, split)
-        self._places: list[tuple[str, int]] = []
         for name, digits in self.digits.items():
             for position, label in enumerate(digits.labels.tolist()):
                 if label < len(self.classes):
@@ -97,9 +102,6 @@ class MNISTSource(_DigitsSource):
                 else:
                     self.problems.add(f"{name}-{position:05d}", f"expected a label from 0 to 9, got {label}")
         self._settle()
-
-    def __len__(self) -> int:
-        return len(self._places)
 
     def labels_of(self, index: int) -> tuple[int, ...]:
         name, position = self._places[index]
@@ -110,23 +112,18 @@ class MNISTSource(_DigitsSource):
         image = np.repeat(self.digits[name].images[position][:, :, None], 3, axis=2)  # [H, W, 3]
         return Sample(f"{name}-{position:05d}", image, self.labels_of(index))
 
-    def _identity(self) -> Iterator[str]:
-        for digits in self.digits.values():
-            yield from digits.identity()
 
-
-@register_source("multimnist")
 class MultiMNISTSource(_DigitsSource):
-    """Pairs of overlapping digits of different classes, with a box around each; ids are "train-0000000" and so on.
+    """Gives pairs of overlapping digits of different classes, with boxes; ids are "train-0000000" and so on.
 
-    The first digit of pair i is digit i (mod the number of digits), so that each digit comes up equally often, as in
+    The first digit of pair i is digit i (mod the number of digits), so that each digit is used equally often, as in
     the paper; everything else depends only on the seed, the split and i.
 
     Args:
         location: folder of MNIST's idx files.
         split: "train" or "test"; None opens both, train first.
         count: pairs in each split; None makes as many as there are digits (the paper: 1,000 for each digit).
-        seed: of the pairs and shifts.
+        seed: seed of the pairs and shifts.
     """
 
     kind = "multimnist"
@@ -145,7 +142,6 @@ class MultiMNISTSource(_DigitsSource):
             raise DataError(f"{self.name}: option count: expected at least 1, got {count}")
         self._seed, self._count = seed, count
         self._partners: dict[str, _Partners] = {}
-        self._places: list[tuple[str, int]] = []
         for name, digits in self.digits.items():
             if len(np.unique(digits.labels)) < 2 or digits.labels.max() >= len(self.classes):
                 raise DataError(f"{digits.labels_file}: expected labels from 0 to 9 of at least two classes")
@@ -153,11 +149,8 @@ class MultiMNISTSource(_DigitsSource):
             self._places += [(name, number) for number in range(len(digits.labels) if count is None else count)]
         self._settle()
 
-    def __len__(self) -> int:
-        return len(self._places)
-
     def _draw(self, index: int) -> tuple[_Digits, tuple[int, int], np.ndarray]:
-        """A pair: its split's digits, the positions of the two, and their shifts [2, 2] (down, right), from 0 to 8."""
+        """Draw a pair: its split's digits, the two positions, and their shifts [2, 2] (down, right), from 0 to 8."""
         name, number = self._places[index]
         digits = self.digits[name]
         # A hash rather than NumPy's generator, whose numbers may change from one version to the next.
@@ -187,8 +180,7 @@ class MultiMNISTSource(_DigitsSource):
         return Sample(f"{name}-{number:07d}", image, self.labels_of(index), boxes)
 
     def _identity(self) -> Iterator[str]:
-        for digits in self.digits.values():
-            yield from digits.identity()
+        yield from super()._identity()
         yield f"count={self._count} seed={self._seed}"
 
 
@@ -200,14 +192,14 @@ class _Partners:
         self._starts = np.searchsorted(labels[self._by_class], np.arange(11))
 
     def of(self, label: int, number: int) -> int:
-        """The position of the digit that a large random number picks among those whose class is not `label`."""
+        """Return the position of a digit of another class than `label`, which a large random number picks."""
         start, stop = int(self._starts[label]), int(self._starts[label + 1])
         rank = number % (len(self._by_class) - (stop - start))
         return int(self._by_class[rank if rank < start else rank + stop - start])
 
 
 def _extent(digit: np.ndarray) -> np.ndarray:
-    """[4]: left, top, right, bottom of a digit's ink in pixels; the whole frame where there is none."""
+    """Return left, top, right, bottom [4] of a digit's ink in pixels; the whole frame where there is none."""
     rows, columns = np.flatnonzero(digit.any(axis=1)), np.flatnonzero(digit.any(axis=0))
     if rows.size == 0:
         return np.array([0, 0, digit.shape[1], digit.shape[0]])
@@ -215,7 +207,7 @@ def _extent(digit: np.ndarray) -> np.ndarray:
 
 
 def _candidates(folder: Path, prefix: str, what: str, dimensions: int) -> Iterator[Path]:
-    """The files of one part that are there, under the classic name or the one with a dot, plain or compressed."""
+    """Yield the files of one part that exist, under the classic name or the one with a dot, plain or compressed."""
     for separator in ("-", "."):
         for ending in ("", ".gz"):
             path = folder / f"{prefix}-{what}{separator}idx{dimensions}-ubyte{ending}"
@@ -230,7 +222,7 @@ def _find(folder: Path, prefix: str, what: str, dimensions: int) -> Path:
 
 
 def _read_idx(path: Path, magic: int, dimensions: int) -> np.ndarray:
-    """The array of an idx file: big-endian magic and sizes, then bytes."""
+    """Read the array of an idx file: big-endian magic number and sizes, then bytes."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             header = file.read(4 + 4 * dimensions)

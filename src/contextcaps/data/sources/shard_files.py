@@ -1,22 +1,22 @@
-"""Which files a pattern of tar shards names, and which split a file's name tells."""
+"""Find the files of a pattern of tar shards, and the split in a file's name."""
 
 import glob
 import os
 import re
 from pathlib import Path
 
-from contextcaps.data.files import check_access
+from contextcaps.data.file_source import check_access
 from contextcaps.data.problems import DataError
 from contextcaps.data.vocabulary import canonical_split
 
 __all__ = ["find_shards", "split_of_shard"]
 
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
-"""First bytes of a compressed file → what to decompress it with."""
+"""First bytes of a compressed file → the command that decompresses it."""
 
 
 def find_shards(location: str) -> list[Path]:
-    """The files that a pattern, with ranges in braces, or a folder names, in order."""
+    """Return the files of a folder or of a pattern, with ranges in braces, in order."""
     pattern = os.path.join(location, "*.tar") if location and os.path.isdir(location) else location
     paths: list[Path] = []
     for each in _expand_braces(pattern):
@@ -45,7 +45,7 @@ def find_shards(location: str) -> list[Path]:
 
 
 def _folder_of(pattern: str) -> Path:
-    """The folder that a pattern begins in: what stands before its first part with a wild card."""
+    """Return the folder that a pattern begins in: all before its first part with a wild card."""
     folder = Path(pattern).parent
     while glob.has_magic(str(folder)):
         folder = folder.parent
@@ -53,7 +53,7 @@ def _folder_of(pattern: str) -> Path:
 
 
 def _expand_braces(pattern: str) -> list[str]:
-    """Names with every range spelt out: a-{08..10}.tar → a-08.tar, a-09.tar, a-10.tar."""
+    """Spell out every range: a-{08..10}.tar → a-08.tar, a-09.tar, a-10.tar."""
     match = re.search(r"\{(\d+)\.\.(\d+)\}", pattern)
     if match is None:
         return [pattern]
@@ -66,6 +66,6 @@ def _expand_braces(pattern: str) -> list[str]:
 
 
 def split_of_shard(path: Path) -> str | None:
-    """The split that a shard's name tells, such as train for train-00012.tar; None if it tells none."""
+    """Return the split in a shard's name, such as train for train-00012.tar; None if it has none."""
     word = re.sub(r"[-_.]?\d+(-of-\d+)?$", "", path.name.removesuffix(".tar"))
     return word if canonical_split(word) is not None else None

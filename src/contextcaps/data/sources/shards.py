@@ -1,6 +1,7 @@
-"""WebDataset tar shards: `shards:PATTERN`; `contextcaps.data.shard_format` says what is in them.
+"""Read WebDataset tar shards (`shards:PATTERN`); `contextcaps.data.shard_format` says what is in them.
 
-Opening reads the headers and the .json members; images are read by their offset, so shards may be larger than memory.
+Opening reads the headers and the .json members; images are read by their offset, so shards may be larger than memory
+and samples be read in any order, which the webdataset package does not offer.
 """
 
 import dataclasses
@@ -17,21 +18,20 @@ import numpy as np
 
 from contextcaps.data.images import image_size
 from contextcaps.data.problems import DataError, OnBad
-from contextcaps.data.sample import Boxes, Sample
+from contextcaps.data.sample import Boxes, Corners, Sample
 from contextcaps.data.shard_format import (
     CLASSES_FILE,
     IMAGE_SUFFIXES,
     JSON_SUFFIX,
     MASK_SUFFIX,
-    Corners,
     decode_boxes,
     decode_mask,
     suffix_of,
 )
-from contextcaps.data.source import Source, register_source
+from contextcaps.data.source import Source
 from contextcaps.data.sources.shard_files import find_shards, split_of_shard
 from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
-from contextcaps.data.vocabulary import Vocabulary, choose_split, read_classes
+from contextcaps.data.vocabulary import Vocabulary, read_classes
 
 __all__ = ["ShardsSource"]
 
@@ -40,7 +40,7 @@ _JSON_BYTES = 2**24  # an annotation of more than 16 MiB is not one
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Member:
-    """Where a member's bytes are."""
+    """Locates a member's bytes."""
 
     shard: int
     offset: int
@@ -49,7 +49,7 @@ class _Member:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Entry:
-    """A sample as the index keeps it; its boxes are rows of the source's arrays."""
+    """Holds a sample as the index keeps it; its boxes are rows of the source's arrays."""
 
     id: str
     image: _Member
@@ -59,16 +59,15 @@ class _Entry:
     split: str | None
 
 
-@register_source("shards")
 class ShardsSource(Source):
-    """Tar shards, in the order of their names.
+    """Gives the samples of tar shards, in the order of the shards' names.
 
     Args:
         location: a pattern of file names such as "DIR/train-*.tar" or "DIR/train-{000..012}.tar", or a folder.
         split: shards named as `split_of_shard` knows (train-0001.tar) are given splits; None opens all that match.
         classes: file with the class names (.json list, or one per line). Default: classes.json beside the shards, or
             else the names found, sorted.
-        unlabelled: what to do with an image that has no label.
+        unlabelled: an image without a label is a problem ("refuse"), left out ("drop") or kept ("keep").
     """
 
     kind = "shards"
@@ -87,8 +86,7 @@ class ShardsSource(Source):
         self.paths = find_shards(location)
         split_of = [split_of_shard(path) for path in self.paths]
         self.splits = tuple(dict.fromkeys(name for name in split_of if name is not None))
-        if split is not None:
-            self.split = choose_split(split, self.splits, self.name)
+        self._choose_split(split)
         self._vocabulary, self._classes_file = self._given_classes(classes)
         if self._vocabulary.given and self.split is not None:
             chosen = [path for path, name in zip(self.paths, split_of, strict=True) if name == self.split]
@@ -106,7 +104,7 @@ class ShardsSource(Source):
         self._settle()
 
     def _given_classes(self, option: str | None) -> tuple[Vocabulary, Path | None]:
-        """The list of classes that the option names or that lies beside the shards, and its file."""
+        """Read the list of classes that the option names or that lies beside the shards; return its file, too."""
         if option is not None:
             return Vocabulary(read_classes(Path(option)), option), Path(option)
         beside = [folder / CLASSES_FILE for folder in sorted({path.parent for path in self.paths})]
@@ -140,14 +138,14 @@ class ShardsSource(Source):
 
     @staticmethod
     def _next(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
-        """The next header; none where the archive ends or is cut off, which `_index` tells apart."""
+        """Read the next header; return None where the archive ends or is cut off, which `_index` tells apart."""
         try:
             return tar.next()
         except Exception:  # at damaged headers tarfile raises nearly every kind of error
             return None
 
     def _members(self, tar: tarfile.TarFile, path: Path, shard: int, size: int) -> Iterator[tuple[str, str, _Member]]:
-        """Stem, suffix and place of each member that belongs to a sample."""
+        """Yield stem, suffix and place of each member that belongs to a sample."""
         while (info := self._next(tar)) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # tarfile would keep every header in memory
             if info.size < 0:  # older versions of tarfile would go back, and round for ever
@@ -226,10 +224,7 @@ class ShardsSource(Source):
             for entry in self._entries
             if self.split is None or entry.split == self.split
         ]
-        self._boxes = Boxes(
-            final[np.array(self._box_labels, dtype=np.int64)],
-            np.array(self._box_corners, dtype=np.float32).reshape(-1, 4),
-        )
+        self._boxes = Boxes.from_lists(final[self._box_labels].tolist(), self._box_corners)
         del self._seen, self._box_labels, self._box_corners
         if not self._vocabulary.given:
             self.notes.append(f"no classes.json beside the shards: the classes are the {len(self.classes)} names found")
@@ -253,7 +248,7 @@ class ShardsSource(Source):
         return Sample(entry.id, self._read(entry.image), entry.labels, boxes, mask)
 
     def _read(self, member: _Member) -> bytes:
-        """A member's bytes. The file is opened each time, which is cheap, and safe with any processes and threads."""
+        """Read a member's bytes; opening the file each time is cheap, and safe with any processes and threads."""
         path = self.paths[member.shard]
         try:
             with path.open("rb", buffering=0) as file:
@@ -266,7 +261,7 @@ class ShardsSource(Source):
         return content
 
     def _read_mask(self, entry: _Entry) -> np.ndarray:
-        """The mask [H, W], int32."""
+        """Read the mask [H, W], int32."""
         assert entry.mask is not None
         try:
             size = image_size(self._read(entry.image))

@@ -1,4 +1,4 @@
-"""A table of images, CSV or Parquet: `table:FILE`.
+"""Read a table of images, CSV or Parquet: `table:FILE`.
 
 Either one column holds each image's labels, as text with a separator or (in Parquet) as a list, or there is one column
 per class with 0 or 1. Paths are relative to the table's folder and never lead out of it.
@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from contextcaps.data.files import BadSample, FileSource, Folder, Record, check_access
+from contextcaps.data.file_source import BadSample, FileSource, Folder, Record, check_access
 from contextcaps.data.problems import DataError, OnBad
-from contextcaps.data.source import register_source
 from contextcaps.data.unlabelled import Unlabelled
-from contextcaps.data.vocabulary import Vocabulary, choose_split, read_classes
+from contextcaps.data.vocabulary import Vocabulary, read_classes
 
 __all__ = ["TableSource"]
 
@@ -25,9 +24,8 @@ _TRUTH = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "tru
 _OTHER_SEPARATORS = (";", ",", "|", " ")
 
 
-@register_source("table")
 class TableSource(FileSource):
-    """The images of a table, in the order of its rows; an image's id is its path as the table has it.
+    """Gives the images of a table, in the order of its rows; an image's id is its path as the table has it.
 
     Args:
         location: a .csv file (UTF-8, first row column names, separated by commas, semicolons or tabs), or .parquet.
@@ -40,7 +38,7 @@ class TableSource(FileSource):
         root: folder that the paths are relative to; None is the table's own folder.
         classes: file with the class names (.json list, or one per line). None: the columns in their order, or the names
             found in the whole table, sorted.
-        unlabelled: what to do with an image that has no label.
+        unlabelled: an image without a label is a problem ("refuse"), left out ("drop") or kept ("keep").
     """
 
     kind = "table"
@@ -59,10 +57,7 @@ class TableSource(FileSource):
         classes: str | None = None,
         unlabelled: Unlabelled = "refuse",
     ) -> None:
-        settings = {
-            "columns": (image_column, label_column, split_column),
-            "separator": separator,
-        }
+        settings = {"columns": (image_column, label_column, split_column), "separator": separator}
         super().__init__(f"table:{location}", on_bad, unlabelled, settings)
         if not separator:
             raise DataError(f"{self.name}: option separator: expected at least one character")
@@ -78,9 +73,15 @@ class TableSource(FileSource):
         self._table_facts = f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}"
         rows = _parquet_rows(path) if path.suffix.lower() in (".parquet", ".pq") else self._csv_rows(path)
         _, self._columns = next(rows)
-        self._image = self._column("image_column", image_column, _IMAGE_NAMES)
-        self._label = self._optional_column("label_column", label_column, _LABEL_NAMES)
-        split_at = self._optional_column("split_column", split_column, _SPLIT_NAMES)
+        image = self._find_column("image_column", image_column, _IMAGE_NAMES)
+        if image is None:
+            raise DataError(
+                f"{self.name}: no column named {', '.join(_IMAGE_NAMES)}; the columns are {', '.join(self._columns)}; "
+                "name one with image_column=NAME"
+            )
+        self._image = image
+        self._label = self._find_column("label_column", label_column, _LABEL_NAMES)
+        split_at = self._find_column("split_column", split_column, _SPLIT_NAMES)
         given = read_classes(Path(classes)) if classes is not None else None
         self._class_columns: list[tuple[int, str]] = []
         if self._label is None:
@@ -94,8 +95,7 @@ class TableSource(FileSource):
         """Check every row, and keep the samples of the split that was asked for."""
         split_of = {} if split_at is None else {row: _text(cells[split_at]) for row, cells in rows}
         self.splits = tuple(dict.fromkeys(word for word in split_of.values() if word))
-        if split is not None:
-            self.split = choose_split(split, self.splits, self.name)
+        self._choose_split(split)
         first_row: dict[str, int] = {}
         records: list[Record] = []
         for row, cells in rows:
@@ -128,7 +128,7 @@ class TableSource(FileSource):
             self._note_separator([cells[self._label] for _, cells in rows])
 
     def _labels(self, cells: Sequence[Any]) -> list[int]:
-        """Indices of a row's labels in the vocabulary."""
+        """Return the indices of a row's labels in the vocabulary."""
         if self._label is not None:
             cell = cells[self._label]
             if isinstance(cell, list):
@@ -148,7 +148,7 @@ class TableSource(FileSource):
         return self._vocabulary.add(present)
 
     def _note_separator(self, cells: Sequence[Any]) -> None:
-        """A wrong separator makes one class of many labels, which is not wrong as such, but should be said."""
+        """Note a separator that is probably wrong, since it would make one class of several labels."""
         texts = [cell for cell in cells if isinstance(cell, str)]
         if any(self._separator in text for text in texts):
             return
@@ -161,17 +161,8 @@ class TableSource(FileSource):
                 )
                 return
 
-    def _column(self, option: str, name: str | None, usual: tuple[str, ...]) -> int:
-        found = self._optional_column(option, name, usual)
-        if found is None:
-            raise DataError(
-                f"{self.name}: no column named {', '.join(usual)}; the columns are {', '.join(self._columns)}; "
-                f"name one with {option}=NAME"
-            )
-        return found
-
-    def _optional_column(self, option: str, name: str | None, usual: tuple[str, ...]) -> int | None:
-        """The position of a column by its name, or by the first usual name that is there (in any case of letters)."""
+    def _find_column(self, option: str, name: str | None, usual: tuple[str, ...]) -> int | None:
+        """Return the position of a column by its name, or by the first usual name that is there, whatever its case."""
         if name is not None:
             if name not in self._columns:
                 raise DataError(f"{self.name}: {option}: no column {name!r}; it has {', '.join(self._columns)}")
@@ -199,7 +190,7 @@ class TableSource(FileSource):
         return found
 
     def _csv_rows(self, path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Row numbers (the row of names is 1, as in a spreadsheet) and cells; first the row of names."""
+        """Yield row numbers (the row of names is 1, as in a spreadsheet) and cells; first the row of names."""
         number = 0
         width = None
         try:
@@ -239,7 +230,7 @@ def _check_columns(path: Path, columns: Sequence[str]) -> None:
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Row numbers from 1 and cells; first the names of the columns, as row 0."""
+    """Yield row numbers from 1 and cells; first the names of the columns, as row 0."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -256,5 +247,5 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
 
 
 def _text(cell: object) -> str:
-    """A cell as text without white space around it; empty for none."""
+    """Return a cell as text without white space around it; empty for None."""
     return "" if cell is None else str(cell).strip()

@@ -1,4 +1,4 @@
-"""Pascal VOC (Everingham et al., The Pascal Visual Object Classes Challenge), 2007 to 2012.
+"""Read Pascal VOC (Everingham et al., The Pascal Visual Object Classes Challenge), 2007 to 2012.
 
 VOCdevkit/VOC2012/ImageSets/Main/train.txt (and val, trainval, test): an id in each line
 VOCdevkit/VOC2012/Annotations/ID.xml, JPEGImages/ID.jpg, SegmentationClass/ID.png (for some of the images)
@@ -15,10 +15,18 @@ from typing import Literal
 
 import numpy as np
 
-from contextcaps.data.files import BadSample, FileSource, Folder, Record, boxes_from, check_access, choose
+from contextcaps.data.file_source import (
+    BadSample,
+    FileSource,
+    Folder,
+    Record,
+    check_access,
+    clip_corners,
+    require_choice,
+)
 from contextcaps.data.masks import check_sizes, read_mask
 from contextcaps.data.problems import DataError, OnBad
-from contextcaps.data.source import register_source
+from contextcaps.data.sample import Corners
 from contextcaps.data.unlabelled import Unlabelled
 
 __all__ = ["VOC_CLASSES", "VOCSource"]
@@ -33,9 +41,8 @@ _LISTS = ("train", "val", "trainval", "test")
 _VOID = 255  # the masks' value for borders and objects left out
 
 
-@register_source("voc")
 class VOCSource(FileSource):
-    """Pascal VOC: a class is present if the image has an object of it that counts.
+    """Reads Pascal VOC: a class is present if the image has an object of it that counts.
 
     Objects marked "difficult" (hard to tell without the surroundings) do not count by default: a class seen only in
     difficult objects is absent. The challenge's own evaluation goes further and leaves such an image out of that
@@ -48,7 +55,7 @@ class VOCSource(FileSource):
         on_bad: "stop" at bad data, or "skip" it.
         split: "train", "val", "trainval" or "test", where there is such a list; None opens all, train before val
             before test, each image once.
-        year: which year, where there are several.
+        year: the year to read, where there are several.
         difficult: whether difficult objects are left out ("ignore") or count ("positive").
         unlabelled: an image without any class is a problem ("refuse"), left out ("drop") or kept ("keep").
     """
@@ -66,7 +73,8 @@ class VOCSource(FileSource):
         unlabelled: Unlabelled = "drop",
     ) -> None:
         super().__init__(f"voc:{location}", on_bad, unlabelled, {"difficult": difficult})
-        self._ignores_difficult = choose("difficult", difficult, ("ignore", "positive")) == "ignore"
+        require_choice("difficult", difficult, ("ignore", "positive"))
+        self._ignores_difficult = difficult == "ignore"
         self.classes = VOC_CLASSES
         self._folder = Folder(_find_year(self.name, location, year))
         self.root = os.path.realpath(self._folder.path)
@@ -78,7 +86,6 @@ class VOCSource(FileSource):
             raise DataError(
                 f"{self.name}: expected train.txt, val.txt, trainval.txt or test.txt in {lists}, found none"
             )
-        self._without_extent = 0
         earlier: set[str] = set()
         for name in self._choose_split(split):
             listed = self._read_list(lists / f"{name}.txt")
@@ -86,8 +93,6 @@ class VOCSource(FileSource):
                 if each not in earlier:  # trainval repeats train and val
                     self._read(each)
             earlier.update(listed)
-        if self._without_extent:
-            self.notes.append(f"{self._without_extent} objects whose box has no extent in the image not counted")
         self._finish()
 
     def _read_list(self, path: Path) -> list[str]:
@@ -113,13 +118,11 @@ class VOCSource(FileSource):
         except BadSample as bad:
             self.problems.add(name, str(bad))
             return
-        labels = tuple(sorted({label for label, _ in objects}))
-        boxes = boxes_from([label for label, _ in objects], [corners for _, corners in objects])
         reader = functools.partial(_class_mask, mask) if has_mask else None
-        self._keep(Record(name, photo, labels, facts, boxes, reader))
+        self._keep(Record.from_objects(name, photo, objects, facts, reader))
 
-    def _read_objects(self, path: Path) -> tuple[tuple[int, int], list[tuple[int, tuple[float, float, float, float]]]]:
-        """The image's width and height in pixels, and the classes and boxes of the objects that count."""
+    def _read_objects(self, path: Path) -> tuple[tuple[int, int], list[tuple[int, Corners]]]:
+        """Return the image's width and height in pixels, and the classes and boxes of the objects that count."""
         root = _parse(path)
         width, height = (_number(root, f"size/{side}", path) for side in ("width", "height"))
         if width < 1 or height < 1:
@@ -135,17 +138,16 @@ class VOCSource(FileSource):
                 _number(item, f"bndbox/{key}", path) for key in ("xmin", "ymin", "xmax", "ymax")
             )
             # Pixels are counted from 1, and the last belongs to the box.
-            corners = (left - 1) / width, (top - 1) / height, right / width, bottom / height
-            left, top, right, bottom = (min(max(value, 0.0), 1.0) for value in corners)
-            if right <= left or bottom <= top:
+            corners = clip_corners(((left - 1) / width, (top - 1) / height, right / width, bottom / height))
+            if corners is None:
                 self._without_extent += 1
             else:
-                objects.append((self.classes.index(name), (left, top, right, bottom)))
+                objects.append((self.classes.index(name), corners))
         return (int(width), int(height)), objects
 
 
 def _find_year(name: str, location: str, year: int | None) -> Path:
-    """The folder of one year: the location, or below it, or below its VOCdevkit."""
+    """Find the folder of one year: the location, or below it, or below its VOCdevkit."""
     root = Path(location)
     check_access(name, root, root / "VOCdevkit")
     if not location or not root.is_dir():
@@ -173,7 +175,7 @@ def _is_voc(folder: Path) -> bool:
 
 
 def _parse(path: Path) -> ElementTree.Element:
-    """An XML file's root. A DOCTYPE is refused, so no entity can be defined and none be expanded."""
+    """Parse an XML file and return its root; refuse a DOCTYPE, so that no entity can be defined or expanded."""
     builder = ElementTree.TreeBuilder()
     parser = xml.parsers.expat.ParserCreate()
 

@@ -1,1 +1,1 @@
-"""Labels that are known: given away in training, and in a measurement beside what co-occurrence alone can do."""
+"""Draw known labels for training, and measure what they are worth beside what co-occurrence alone can do."""

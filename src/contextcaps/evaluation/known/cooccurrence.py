@@ -1,11 +1,11 @@
-"""What can be said of an image's labels from its other labels alone, without the image: the control of known labels.
+"""Predict an image's labels from its other labels alone, without the image: the control for known labels.
 
 Two predictors are fitted to the training labels with random ones hidden, and the better of them, on labels held out
 from both, is the control:
 - logistic: logit_j = b_j + Σ_{j'≠j} W[j', j] · (label_j' − π_j'), with 0 for what is not known: the pseudo-likelihood
   fit of an Ising model (Besag 1975), made for hidden labels;
-- hidden layer: the same inputs, and which of them are known, through one layer of ReLUs: classes may then speak in
-  groups.
+- hidden layer: the same inputs, and which of them are known, through one layer of ReLUs, so that groups of classes
+  can act together.
 """
 
 import dataclasses
@@ -30,10 +30,10 @@ _HIDDEN = 256
 
 @dataclasses.dataclass(frozen=True)
 class Cooccurrence:
-    """A fitted predictor; call it with known labels [n, J] (NaN: not known) for scores [n, J]."""
+    """Predicts scores [n, J] from known labels [n, J] (NaN: not known)."""
 
     kind: str
-    """Which of the predictors won."""
+    """Name of the better predictor."""
     module: nn.Module
     losses: dict[str, float]
     """Held-out cross-entropy per hidden label of each predictor, and of the constant prior."""
@@ -47,9 +47,9 @@ def fit_cooccurrence(targets: Tensor, seed: int = 0, held_out: float = 0.1) -> C
     """Fit the control to training labels [n, J] of 0 and 1.
 
     Args:
-        targets: of the training part.
-        seed: of hiding, starting weights and batches.
-        held_out: share of the images that only choose: the step to stop at, and which predictor.
+        targets: labels of the training part.
+        seed: seed of hidden labels, initial weights and batches.
+        held_out: share of the images that only choose the step to stop at, and the predictor.
     """
     fitting, judging, generator = divide_labels(targets, seed, held_out)
     prior = fitting.mean(dim=0)  # [J]
@@ -81,5 +81,5 @@ class _HiddenLayer(nn.Module):
             self.outward.bias.copy_(prior_logits(prior))
 
     def forward(self, known: Tensor) -> Tensor:
-        said = (known - self.prior).nan_to_num(0.0)  # [n, J]
-        return self.outward(torch.relu(self.inward(torch.cat([said, (~known.isnan()).float()], dim=1))))  # [n, J]
+        centred = (known - self.prior).nan_to_num(0.0)  # [n, J]
+        return self.outward(torch.relu(self.inward(torch.cat([centred, (~known.isnan()).float()], dim=1))))  # [n, J]

@@ -1,7 +1,7 @@
-"""Potentials between classes from labels alone: how much the presence of one speaks for another.
+"""Fit potentials between classes to labels alone: how much one class's presence raises another's logit.
 
-logit_j = b_j + Σ_{j'≠j} W[j', j] · (label_j' − π_j'), with 0 for what is not known, is the pseudo-likelihood fit of an
-Ising model (Besag 1975), made for hidden labels: it is trained on labels of which random ones are hidden.
+logit_j = b_j + Σ_{j'≠j} W[j', j] · (label_j' − π_j'), with 0 for a label that is not known, is the pseudo-likelihood
+fit of an Ising model (Besag 1975), trained on labels of which random ones are hidden.
 """
 
 import math
@@ -29,18 +29,18 @@ __all__ = [
 
 _BATCH = 512
 _LEAST_STEPS, _MOST_STEPS = 600, 4000
-_MOST_WORK = 2e13  # operations, so that thousands of classes take minutes on a CPU; they get fewer steps
+_MOST_WORK = 2e13  # operations, so that thousands of classes, with fewer steps, take minutes on a CPU
 LOGISTIC_RATE = 0.05  # log-odds ratios reach 5, and Adam moves a weight by the rate in each step
-_LOOKS = 20  # at the held-out labels, to keep the best weights
+_VALIDATIONS = 20  # on the held-out labels, to keep the best weights
 
 
 class LabelPotentials(NamedTuple):
-    """What labels say of each other."""
+    """Holds potentials between classes."""
 
     pairwise: Tensor
     """W, [J, J]."""
     groups: Groups | None
-    """Potentials of higher order, if they were asked for."""
+    """Potentials of higher order; None unless asked for."""
 
 
 def fit_potentials(
@@ -51,15 +51,15 @@ def fit_potentials(
     held_out: float = 0.1,
     device: torch.device | str = "cpu",
 ) -> LabelPotentials:
-    """Potentials fitted to training labels [n, J] of 0 and 1.
+    """Fit potentials to training labels [n, J] of 0 and 1.
 
     Args:
-        targets: of the training part.
+        targets: labels of the training part.
         symmetric: let W be symmetric.
-        groups: hidden units besides it.
-        seed: of hiding and batches.
+        groups: hidden units of the potentials of higher order; 0 for none.
+        seed: seed of hidden labels and batches.
         held_out: share of the images that only choose the step to stop at.
-        device: where to compute.
+        device: device to compute on.
     """
     fitting, judging, generator = divide_labels(targets, seed, held_out)
     judged = hide_labels(judging, generator)  # [m, J]
@@ -73,7 +73,7 @@ def fit_potentials(
 
 
 def divide_labels(targets: Tensor, seed: int, held_out: float) -> tuple[Tensor, Tensor, torch.Generator]:
-    """Labels [n, J] to fit to and to judge by, shuffled, and the generator of all further draws."""
+    """Shuffle labels [n, J] and divide them into a part to fit and one to validate; also return the generator."""
     require_tensor("targets", targets.float(), "n J")
     generator = torch.Generator().manual_seed(seed)
     labels = targets.float().cpu()[torch.randperm(len(targets), generator=generator)]  # [n, J]
@@ -82,7 +82,7 @@ def divide_labels(targets: Tensor, seed: int, held_out: float) -> tuple[Tensor, 
 
 
 class LabelLogistic(nn.Module):
-    """Known labels [n, J] (NaN: not known) → logits [n, J].
+    """Maps known labels [n, J] (NaN: not known) to logits [n, J] by one linear layer between classes.
 
     Args:
         prior: π, [J].
@@ -99,7 +99,7 @@ class LabelLogistic(nn.Module):
 
     @property
     def potentials(self) -> Tensor:
-        """W, [J, J], with zeros on the diagonal."""
+        """Return W, [J, J], with zeros on the diagonal."""
         weight = (self.weight + self.weight.T) / 2 if self.symmetric else self.weight
         return weight - torch.diag(torch.diagonal(weight))
 
@@ -108,12 +108,12 @@ class LabelLogistic(nn.Module):
 
 
 class LabelGroups(nn.Module):
-    """The same with hidden units, which start silent; known labels [n, J] → logits [n, J].
+    """Adds hidden units, which start at zero, to `LabelLogistic`; maps known labels [n, J] to logits [n, J].
 
     Args:
-        logistic: what speaks for pairs of classes; trained further.
+        logistic: the potentials between pairs of classes; trained further.
         groups: h, hidden units.
-        generator: of their starting weights.
+        generator: draws the initial weights.
     """
 
     def __init__(self, logistic: LabelLogistic, groups: int, generator: torch.Generator) -> None:
@@ -130,24 +130,24 @@ class LabelGroups(nn.Module):
 
     def forward(self, known: Tensor) -> Tensor:
         given = ~known.isnan()  # [n, J]
-        said = (known - self.logistic.prior).nan_to_num(0.0)  # [n, J]
-        return self.logistic(known) + group_messages(said, given, self.units)  # [n, J]
+        centred = (known - self.logistic.prior).nan_to_num(0.0)  # [n, J]
+        return self.logistic(known) + group_messages(centred, given, self.units)  # [n, J]
 
 
 def prior_logits(prior: Tensor) -> Tensor:
-    """Log-odds of frequencies [J]."""
+    """Return the log-odds of frequencies [J]."""
     return torch.logit(prior, eps=1e-4)
 
 
 def hide_labels(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """Labels [n, J] with NaN in the place of a share drawn evenly from 0 to 1 for each image."""
+    """Replace a share of each image's labels [n, J], drawn uniformly from 0 to 1, by NaN."""
     shares = torch.rand(len(labels), 1, generator=generator)  # [n, 1]
     hidden = torch.rand(labels.shape, generator=generator) < shares  # [n, J]
     return labels.masked_fill(hidden, torch.nan)
 
 
 def hidden_loss(logits: Tensor, labels: Tensor, known: Tensor) -> float:
-    """Mean cross-entropy of the hidden labels."""
+    """Return the mean cross-entropy of the hidden labels."""
     hidden = known.isnan()  # [n, J]
     return float(F.binary_cross_entropy_with_logits(logits[hidden], labels[hidden])) if bool(hidden.any()) else math.inf
 
@@ -160,7 +160,7 @@ def fit_to_hidden_labels(
     generator: torch.Generator,
     rate: float = 0.01,
 ) -> float:
-    """Train a predictor on its device, leave it at its best step, and give the held-out loss there."""
+    """Train a predictor on its device, restore its best step, and return the held-out loss there."""
     batch = min(_BATCH, len(fitting))
     steps = min(_MOST_STEPS, max(_LEAST_STEPS, 30 * len(fitting) // batch))
     steps = max(1, min(steps, int(_MOST_WORK / (6 * batch * fitting.shape[1] ** 2))))
@@ -168,7 +168,7 @@ def fit_to_hidden_labels(
     judging, judged = judging.to(device), judged.to(device)
     optimizer = torch.optim.AdamW(predictor.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    best, kept = math.inf, _weights(predictor)  # few held-out images may have no hidden label to judge by
+    best, kept = math.inf, _weights(predictor)  # few held-out images may have no hidden label to validate on
     for step in range(steps):
         drawn = fitting[torch.randint(len(fitting), (batch,), generator=generator)]  # [b, J]
         labels, known = drawn.to(device), hide_labels(drawn, generator).to(device)  # [b, J]
@@ -178,7 +178,7 @@ def fit_to_hidden_labels(
         loss.backward()
         optimizer.step()
         schedule.step()
-        if (step + 1) % max(1, steps // _LOOKS) == 0 or step + 1 == steps:
+        if (step + 1) % max(1, steps // _VALIDATIONS) == 0 or step + 1 == steps:
             with torch.no_grad():
                 now = hidden_loss(predictor(judged), judging, judged)
             if now < best:

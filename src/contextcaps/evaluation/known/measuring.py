@@ -1,4 +1,4 @@
-"""What known labels are worth: mAP on the labels that were not given, beside two controls on the same pairs."""
+"""Measure what known labels are worth: mAP on the labels that were not given, beside two controls on the same pairs."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class KnownShare:
-    """Figures at one share of known labels; shares from 0 to 1, all on the pairs of image and class not given."""
+    """Holds the figures at one share of known labels, from 0 to 1, all on the pairs of image and class not given."""
 
     share: float
     given: int
@@ -35,15 +35,15 @@ class KnownShare:
     pairs: int
     """Pairs of image and class that were not given."""
     positives: int
-    """Those of them that are present."""
+    """Pairs of those that are present."""
     left_out: int
-    """Classes without such a positive, which no mean over classes includes."""
+    """Classes without such a positive, left out of means over classes."""
     told: Estimate
-    """mAP of the model that is told the given labels."""
+    """mAP of the model with the given labels."""
     nothing: Estimate
-    """mAP of the same model told nothing."""
+    """mAP of the same model without them."""
     cooccurrence: Estimate
-    """mAP of the predictor that sees the given labels, and no image."""
+    """mAP of the predictor that has the given labels, and no image."""
     gain: Estimate
     """The first minus the second, on the same resamples."""
     lead: Estimate
@@ -52,28 +52,28 @@ class KnownShare:
 
 @dataclasses.dataclass(frozen=True)
 class KnownEvaluation:
-    """A model told shares of the labels."""
+    """Holds the evaluation of a model that is given shares of the labels."""
 
     shares: tuple[KnownShare, ...]
     images: int
     classes: int
     train_images: int
-    """Whose labels the co-occurrence control was fitted to."""
+    """Images to whose labels the co-occurrence control was fitted."""
     cooccurrence: str
-    """Which predictor it is."""
+    """Name of the co-occurrence control's predictor."""
     cooccurrence_losses: dict[str, float]
     """Held-out cross-entropy of each predictor that was tried."""
     resamples: int
     seed: int
-    """Of which labels are given, of the control, and of the resampling."""
+    """Seed of the given labels, the control, and the resampling."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain lists, dictionaries and numbers, for JSON."""
+        """Return plain lists, dictionaries and numbers, for JSON."""
         return plain(dataclasses.asdict(self))
 
 
 def parse_shares(text: str) -> tuple[float, ...]:
-    """Shares from words such as "0.25,0.5,0.75", each above 0 and below 1, ascending.
+    """Parse shares such as "0.25,0.5,0.75", each above 0 and below 1, and sort them.
 
     >>> parse_shares("0.5, 0.25")
     (0.25, 0.5)
@@ -91,21 +91,21 @@ def parse_shares(text: str) -> tuple[float, ...]:
 
 
 def require_share(share: float, classes: int) -> None:
-    """A share of so many classes is at least one of them, and leaves one to be found."""
+    """Raise unless a share of so many classes is at least one of them, and leaves one to be predicted."""
     given = round(share * classes)
     if not 0 < given < classes:
         raise ValueError(f"known: a share of {share} of {classes} classes is {given} of them; choose another share")
 
 
 def give(predictions: Predictions, share: float, seed: int, order: Sequence[int] | None = None) -> Tensor:
-    """A share of the true labels of each image, [n, J]; NaN elsewhere.
+    """Return a share of the true labels of each image, [n, J]; NaN elsewhere.
 
     Args:
-        predictions: whose images and labels.
-        share: of the labels, between 0 and 1.
-        seed: of the draw.
-        order: where each class is among those of the data; which labels are given goes by their order, so that models
-            with another order are told the same. By default the same order.
+        predictions: predictions with the images' indices and labels.
+        share: share of the labels, between 0 and 1.
+        seed: seed of the draw.
+        order: index of each class in the data, if the model's classes have another order: labels are drawn in the
+            data's order, so that all models are given the same.
     """
     classes = len(predictions.classes)
     require_share(share, classes)
@@ -122,22 +122,22 @@ def measure_known(
     resamples: int | None = None,
     seed: int = 0,
 ) -> KnownEvaluation:
-    """Measure a model that is told shares of the labels.
+    """Measure a model that is given shares of the labels.
 
     Args:
-        nothing: what it says when it is told nothing.
-        told: share → the labels that it is told (`give`), and what it then says; both [n, J], images as in `nothing`.
+        nothing: its predictions without known labels.
+        told: share → the labels given to it (`give`), and its scores with them; both [n, J], images as in `nothing`.
         control: fitted to the training labels, classes as in `nothing`.
-        train_images: how many it was fitted to.
-        resamples: of the bootstrap.
-        seed: of the bootstrap, and of which labels were given.
+        train_images: images to whose labels it was fitted.
+        resamples: resamples of the bootstrap.
+        seed: seed of the bootstrap, and of the given labels.
     """
     images, classes = nothing.targets.shape
     count = default_resamples(images, classes) if resamples is None else resamples
     measured = []
-    for share, (known, said) in told.items():
+    for share, (known, with_known) in told.items():
         counted = known.isnan()  # [n, J]
-        scores = {"told": said, "nothing": nothing.scores, "cooccurrence": control(known)}
+        scores = {"told": with_known, "nothing": nothing.scores, "cooccurrence": control(known)}
         drawn = {
             name: bootstrap_counted_precision(each, nothing.targets, counted, resamples=count, seed=seed)
             for name, each in scores.items()
@@ -160,7 +160,7 @@ def measure_known(
 
 
 def counted_average_precision(scores: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
-    """AP of each class [J] over the images that count for it, [n, J] bool; NaN where none of them shows it."""
+    """Compute the AP of each class [J] over the images that count for it, [n, J] bool; NaN without a positive."""
     each = [
         average_precision(scores[rows, None, column], targets[rows, None, column], None)
         for column, rows in enumerate(counted.T)

@@ -1,4 +1,4 @@
-"""Which labels of an image are given away: at random in training, and the same for every model in a measurement."""
+"""Draw the labels of an image that are given: at random in training, the same for every model in an evaluation."""
 
 import numpy as np
 import torch
@@ -8,16 +8,16 @@ __all__ = ["draw_given", "known_labels", "loss_weights", "reveal"]
 
 
 def known_labels(targets: Tensor, given: Tensor) -> Tensor:
-    """What a network is told, [n, J] float32: targets [n, J] where they are given [n, J], NaN elsewhere."""
+    """Return known labels [n, J], float32, as the network takes them: targets [n, J] where given [n, J], else NaN."""
     return torch.where(given, targets.float(), torch.nan)
 
 
 def reveal(targets: Tensor, most: float) -> Tensor:
-    """Which labels of a training batch are given away, [B, J] bool, drawn from torch's own random numbers.
+    """Draw which labels of a training batch are given, [B, J] bool, from torch's global generator.
 
-    Half of the images, at random, get none: a network is told nothing most of the time, and has to stay good at that.
-    Each of the others gets a share drawn evenly from 0 to `most`, so that one network serves all shares; which labels
-    is drawn evenly among present and absent ones. At least one label of an image is always left to be found.
+    Half of the images, at random, get none, since a network is usually given none and has to stay good at that. Each of
+    the others gets a share drawn uniformly from 0 to `most`, so that one network serves all shares; its labels are
+    drawn uniformly among present and absent ones. At least one label of an image is always left to be predicted.
 
     Args:
         targets: [B, J].
@@ -31,22 +31,22 @@ def reveal(targets: Tensor, most: float) -> Tensor:
 
 
 def loss_weights(given: Tensor) -> Tensor:
-    """Weights [B, J] of a loss that counts the labels not given [B, J], as much as if they were all J of the image."""
+    """Return loss weights [B, J] that count only the labels not given [B, J], and sum to J for each image."""
     left = (~given).float()  # [B, J]
     return left * (given.shape[1] / left.sum(dim=1, keepdim=True).clamp_min(1))
 
 
 def draw_given(indices: Tensor, classes: int, share: float, seed: int) -> Tensor:
-    """Which labels are given in a measurement, [n, J] bool: round(share · J) of each image, present and absent alike.
+    """Draw which labels are given in an evaluation, [n, J] bool: round(share · J) of each image's J labels.
 
-    The draw depends on the image's place in the data and the seed, not on the model; and what is given at a small share
-    is given at each larger one.
+    The draw depends on the image's index in the data and the seed, not on the model; labels given at a small share are
+    also given at each larger one.
 
     Args:
-        indices: [n], of the images in the data.
+        indices: [n], indices of the images in the data.
         classes: J.
-        share: from 0 to 1.
-        seed: of the draw.
+        share: share of the labels, from 0 to 1.
+        seed: seed of the draw.
     """
     rows = int(indices.max()) + 1 if len(indices) else 0
     drawn = np.random.default_rng(seed).random((rows, classes))[indices.numpy()]  # [n, J]

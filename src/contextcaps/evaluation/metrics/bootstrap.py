@@ -1,8 +1,8 @@
-"""Bootstrap intervals: how far a figure would move if other images of the same kind had been drawn.
+"""Estimate bootstrap intervals: how far a figure would move if other images of the same kind had been drawn.
 
 Images are drawn with replacement, whole, since the pairs of one image belong together. A resample is a weight for each
-image (how often it was drawn); every metric here is a function of weighted sums, so that each class is sorted once and
-not once for each resample.
+image (how often it was drawn); every metric here is a function of weighted sums, so that each class is sorted once
+and not once for each resample: torchmetrics' BootStrapper would compute every metric anew on each.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from contextcaps.evaluation.metrics.calibration import Calibration, per_image
 from contextcaps.evaluation.metrics.decisions import Decisions, threshold_tensor
 from contextcaps.evaluation.metrics.ranking import rank
 from contextcaps.evaluation.metrics.streaming import CHUNK_BYTES, Array, Pairs
-from contextcaps.evaluation.metrics.top import TopK, hits
+from contextcaps.evaluation.metrics.top_k import TopK, hits
 
 __all__ = [
     "TOP",
@@ -36,7 +36,7 @@ TOP = (1, 3, 5)
 
 @dataclasses.dataclass(frozen=True)
 class Bootstrap:
-    """Each metric on each resample."""
+    """Holds each metric on each resample."""
 
     samples: dict[str, Tensor]
     """Metric to [R], float64; NaN where a resample does not define it."""
@@ -44,22 +44,22 @@ class Bootstrap:
     seed: int
 
     def interval(self, metric: str, value: float, level: float = 0.95) -> tuple[float, float]:
-        """The basic interval of a metric whose value on the data is known; every metric here lies between 0 and 1."""
+        """Return the basic interval of a metric with this value on the data; every metric here lies between 0 and 1."""
         low, high = basic_interval(self.samples[metric], value, level)
         return min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)
 
 
 def basic_interval(samples: Tensor, value: float, level: float = 0.95) -> tuple[float, float]:
-    """The basic ("reverse percentile") bootstrap interval, over the resamples that define a figure; NaN if none does.
+    """Return the basic ("reverse percentile") bootstrap interval over the resamples that define a figure; else NaN.
 
     [2 v − q_high, 2 v − q_low] for the value v and the quantiles q of the resamples: as far as resamples lie above the
-    value, the value lies above what it estimates. Average precision of a class with few positives does so by much:
-    docs/decisions/metric.md has how often each kind of interval holds the truth.
+    value, the value lies above what it estimates. That matters for the average precision of a class with few positives:
+    docs/decisions/metric.md has the coverage of each kind of interval.
 
     Args:
         samples: [R], the figure on each resample; NaN where it is not defined.
         value: the figure on the data.
-        level: how often the interval is to hold the truth.
+        level: the interval's nominal coverage.
     """
     defined = samples[~samples.isnan()]
     if not len(defined):
@@ -70,7 +70,7 @@ def basic_interval(samples: Tensor, value: float, level: float = 0.95) -> tuple[
 
 
 def default_resamples(images: int, classes: int) -> int:
-    """1000 up to half a million pairs, then fewer so that the work stays the same, but never under 100."""
+    """Return 1000 up to half a million pairs, then fewer so that the work stays the same, but never under 100."""
     return max(100, min(1000, 500_000_000 // max(1, images * classes)))
 
 
@@ -84,21 +84,20 @@ def bootstrap(
     device: torch.device | str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Bootstrap:
-    """Every metric on resampled images.
+    """Compute every metric on resampled images.
 
     Two calls with the same seed and number of images draw the same images: their samples can be compared in pairs.
 
     Args:
         scores, targets: [n, J].
-        thresholds: by name, such as "0.5" or "tuned"; CF1 and its like are then called "CF1@0.5".
+        thresholds: thresholds by name, such as "0.5" or "tuned"; CF1 and the like are then called "CF1@0.5".
         resamples: R; by default `default_resamples`.
-        seed: of the drawing.
+        seed: seed of the drawing.
         device, chunk_bytes: as for `average_precision`; the weights need 4 n R bytes besides.
     """
     pairs = Pairs(scores, targets, device, chunk_bytes)
-    count = default_resamples(pairs.images, pairs.classes) if resamples is None else resamples
-    weights = draw_weights(pairs.images, require_count("resamples", count), seed).to(pairs.device)
-    return Bootstrap(weighted_metrics(pairs, thresholds, weights), count, seed)
+    weights = _draw(pairs, resamples, seed)
+    return Bootstrap(weighted_metrics(pairs, thresholds, weights), weights.shape[1], seed)
 
 
 def bootstrap_mean_average_precision(
@@ -110,22 +109,20 @@ def bootstrap_mean_average_precision(
     device: torch.device | str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Tensor:
-    """Macro mAP [R] on resampled images: what `bootstrap` has under "mAP", without the work for all the others."""
+    """Compute macro mAP [R] on resampled images: the "mAP" of `bootstrap` without the other metrics."""
     pairs = Pairs(scores, targets, device, chunk_bytes)
-    count = default_resamples(pairs.images, pairs.classes) if resamples is None else resamples
-    return _macro(pairs, draw_weights(pairs.images, require_count("resamples", count), seed).to(pairs.device))
+    return _macro(pairs, _draw(pairs, resamples, seed))
 
 
 def bootstrap_counted_precision(
     scores: Array, targets: Array, counted: Array, *, resamples: int | None = None, seed: int = 0
 ) -> Tensor:
-    """Macro mAP [R] on resampled images where each class has images of its own that count, [n, J] bool.
+    """Compute macro mAP [R] on resampled images where each class has images of its own that count, [n, J] bool.
 
     The images are drawn as in `bootstrap`, all n of them; a class then ranks those drawn that count for it.
     """
     pairs = Pairs(scores, targets)
-    count = default_resamples(pairs.images, pairs.classes) if resamples is None else resamples
-    weights = draw_weights(pairs.images, require_count("resamples", count), seed)  # [n, R]
+    weights = _draw(pairs, resamples, seed)  # [n, R]
     kept = torch.as_tensor(counted)  # [n, J]
     each = []
     for column in range(pairs.classes):
@@ -135,8 +132,14 @@ def bootstrap_counted_precision(
     return torch.stack(each).nanmean(dim=0)
 
 
+def _draw(pairs: Pairs, resamples: int | None, seed: int) -> Tensor:
+    """Draw the weights of `resamples` resamples, by default `default_resamples`, on the pairs' device."""
+    count = default_resamples(pairs.images, pairs.classes) if resamples is None else resamples
+    return draw_weights(pairs.images, require_count("resamples", count), seed).to(pairs.device)
+
+
 def draw_weights(images: int, resamples: int, seed: int) -> Tensor:
-    """[n, R]: how often each image is in each resample of n images."""
+    """Draw how often each image is in each resample of n images, [n, R]."""
     generator = torch.Generator().manual_seed(seed)
     # float32 holds these counts, and their sums over all images, exactly up to 16 million images.
     weights = torch.empty(images, resamples, dtype=torch.float32 if images < 2**24 else torch.float64)
@@ -147,7 +150,7 @@ def draw_weights(images: int, resamples: int, seed: int) -> Tensor:
 
 
 def weighted_metrics(pairs: Pairs, thresholds: Mapping[str, float | Array], weights: Tensor) -> dict[str, Tensor]:
-    """Every metric, by name, [R] each, with each image counted as often as its weight [n, R] says."""
+    """Compute every metric, by name, [R] each, with each image counted as often as its weight [n, R] says."""
     return {
         "mAP": _macro(pairs, weights),
         "micro_AP": _micro(pairs, weights),
@@ -156,7 +159,7 @@ def weighted_metrics(pairs: Pairs, thresholds: Mapping[str, float | Array], weig
 
 
 def _macro(pairs: Pairs, weights: Tensor) -> Tensor:
-    """Macro mAP [R]: over the classes that have a positive in the resample."""
+    """Compute macro mAP [R] over the classes that have a positive in the resample."""
     total = torch.zeros(weights.shape[1], dtype=torch.float64)
     defined = torch.zeros_like(total)
     for _, part, truth in pairs.columns():
@@ -182,7 +185,7 @@ def _macro(pairs: Pairs, weights: Tensor) -> Tensor:
 
 
 def _micro(pairs: Pairs, weights: Tensor) -> Tensor:
-    """Micro AP [R]: all pairs in one ranking, by the positives' scores as in `micro_curve`."""
+    """Compute micro AP [R]: all pairs in one ranking, by the positives' scores as in `micro_curve`."""
     found = [part[truth] for _, part, truth in pairs.rows()]
     distinct = torch.cat([torch.empty(0, device=pairs.device), *found]).unique()  # [u]
     if not len(distinct):
@@ -202,38 +205,38 @@ def _micro(pairs: Pairs, weights: Tensor) -> Tensor:
 
 
 def _weighted_average_precision(sums: Tensor, positives: Tensor) -> Tensor:
-    """AP [R] from the weights of all, and of positives, from each threshold up to the one above it: [u, R]."""
+    """Compute AP [R] from the weights of all pairs, and of positives, between neighbouring thresholds: [u, R]."""
     retrieved, correct = (table.cumsum(0, dtype=torch.float64) for table in (sums, positives))  # [u, R]
     total = correct[-1].clone()  # [R]
     return correct.div_(retrieved.clamp_min_(1)).mul_(positives).sum(0) / total
 
 
 def _bags(images: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
-    """Sums of the images' weights, from each start to the next: [bags, R]."""
+    """Sum the images' weights from each start to the next: [bags, R]."""
     return F.embedding_bag(images, weights, starts, mode="sum")
 
 
 def _starts(places: Tensor, bags: int) -> Tensor:
-    """[bags]: where each bag begins, in a sorted list of the bags that elements belong to."""
+    """Return where each bag begins [bags], in a sorted list of the bags that elements belong to."""
     return torch.searchsorted(places.contiguous(), torch.arange(bags, device=places.device))
 
 
 def _blocks(weights: Tensor, rows: int, chunk_bytes: int) -> list[slice]:
-    """Resamples, so many at a time that some tables of [rows, R] fit into the working memory."""
+    """Split the resamples into blocks for which some tables of [rows, R] fit into the working memory."""
     count = weights.shape[1]
     step = max(1, min(count, chunk_bytes // (48 * (rows + 1))))
     return [slice(first, min(first + step, count)) for first in range(0, count, step)]
 
 
 def _sums(pairs: Pairs, thresholds: Mapping[str, float | Array], weights: Tensor) -> dict[str, Tensor]:
-    """The metrics that are functions of sums over images."""
+    """Compute the metrics that are functions of sums over images."""
     classes, count = pairs.classes, weights.shape[1]
     limits = {name: threshold_tensor(each, classes).to(pairs.device) for name, each in thresholds.items()}
     depths = {min(k, classes) for k in TOP} if classes else set()
     totals: dict[str, Tensor] = {}
 
     def add(name: str, values: Tensor, own: Tensor) -> None:
-        """Weighted sum over the images of a piece: [r, ...] to [R, ...]."""
+        """Add the weighted sum over the images of a piece: [r, ...] to [R, ...]."""
         sums = (own @ values.double().reshape(len(values), -1)).unflatten(1, values.shape[1:] or (1,))
         totals[name] = totals[name] + sums if name in totals else sums
 
@@ -243,7 +246,7 @@ def _sums(pairs: Pairs, thresholds: Mapping[str, float | Array], weights: Tensor
         add("sample", torch.stack([precision.nan_to_num(0.0), ~precision.isnan()], dim=1), own)
         add("present", truth, own)
         for name, limit in limits.items():
-            add(f"said@{name}", part >= limit, own)
+            add(f"predicted@{name}", part >= limit, own)
             add(f"correct@{name}", (part >= limit) & truth, own)
         for k in depths:
             add(f"top{k}", hits(part, truth, k), own)
@@ -257,7 +260,7 @@ def _sums(pairs: Pairs, thresholds: Mapping[str, float | Array], weights: Tensor
     sample = totals["sample"]
     metrics = {"sample_AP": sample[:, 0] / sample[:, 1]}
     for name in limits:
-        decisions = Decisions(totals[f"correct@{name}"], totals[f"said@{name}"], totals["present"])
+        decisions = Decisions(totals[f"correct@{name}"], totals[f"predicted@{name}"], totals["present"])
         metrics |= {f"{metric}@{name}": value for metric, value in decisions.summary().items()}
     for k in sorted(depths):
         top = TopK(k, totals[f"top{k}"][:, 0], totals["present"].sum(1), pairs.images)

@@ -1,8 +1,8 @@
-"""Calibration: whether of the pairs with a score of 0.8, eight in ten are present.
+"""Measure calibration: of the pairs with a score of 0.8, eight in ten should be present.
 
 Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599, with each pair of image
 and class as one binary prediction: ECE = Σ_b |pairs_b| / |pairs| · |frequency_b − mean score_b|, over bins of equal
-width. With many classes most pairs are in the lowest bin, and ECE says mostly how well absence is known.
+width. With many classes most pairs are in the lowest bin, and ECE mostly measures how well absence is predicted.
 """
 
 import dataclasses
@@ -21,10 +21,10 @@ _TOLERANCE = 1e-3  # lengths of capsules exceed 1 by rounding, in half precision
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """Pairs in bins of equal width by their score; a leading dimension holds several countings side by side."""
+    """Counts pairs in bins of equal width by their score; a leading dimension holds several countings side by side."""
 
     pairs: Tensor
-    """[..., bins], how many."""
+    """[..., bins], number of pairs."""
     scores: Tensor
     """[..., bins], sum of their scores."""
     present: Tensor
@@ -34,16 +34,16 @@ class Calibration:
 
     @property
     def mean_score(self) -> Tensor:
-        """[..., bins]; 0 in an empty bin."""
+        """Return the mean score in each bin [..., bins]; 0 in an empty one."""
         return ratio(self.scores, self.pairs)
 
     @property
     def frequency(self) -> Tensor:
-        """[..., bins], share of the pairs that are present; 0 in an empty bin."""
+        """Return the share of the pairs in each bin that are present [..., bins]; 0 in an empty one."""
         return ratio(self.present, self.pairs)
 
     def summary(self) -> dict[str, Tensor]:
-        """ECE (expected calibration error) and Brier score (mean squared error), each [...]; NaN without pairs."""
+        """Return ECE (expected calibration error) and Brier score (mean squared error), [...]; NaN without pairs."""
         total = self.pairs.double().sum(-1)
         return {"ECE": (self.scores - self.present).abs().sum(-1) / total, "Brier": self.squares / total}
 
@@ -56,7 +56,7 @@ def count_calibration(
     device: torch.device | str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Calibration:
-    """Put all pairs into bins, piece by piece. Scores are chances, from 0 to 1; other arguments as elsewhere here."""
+    """Count all pairs in bins, piece by piece; scores are probabilities, other arguments as for `average_precision`."""
     pairs = Pairs(scores, targets, device, chunk_bytes)
     sums = torch.zeros(3, bins, dtype=torch.float64, device=pairs.device)
     squares = torch.zeros((), dtype=torch.float64, device=pairs.device)
@@ -69,7 +69,7 @@ def count_calibration(
 
 
 def per_image(scores: Tensor, targets: Tensor, bins: int = BINS) -> tuple[Tensor, Tensor]:
-    """Of each image: pairs, scores and present pairs in each bin [r, 3, bins], and the squared error [r]; float64."""
+    """Return each image's pairs, scores and present pairs by bin [r, 3, bins], and squared error [r]; float64."""
     require_chances(scores)
     images = len(scores)
     chances, truth = scores.double(), targets.double()  # [r, J]
@@ -83,7 +83,7 @@ def per_image(scores: Tensor, targets: Tensor, bins: int = BINS) -> tuple[Tensor
 
 
 def require_chances(scores: Tensor) -> None:
-    """Refuse scores that are no chances, such as logits."""
+    """Raise for scores that are no probabilities, such as logits."""
     if scores.numel():
         low, high = (float(value) for value in scores.aminmax())
         if low < -_TOLERANCE or high > 1 + _TOLERANCE:

@@ -1,16 +1,16 @@
-"""Precision, recall and F1 once scores have become decisions: a class is said to be there from its threshold on.
+"""Compute precision, recall and F1 of decisions: a class is predicted from its threshold on.
 
-With true_j, said_j and present_j the numbers of images in which class j was rightly said, said, and present:
+With true_j, predicted_j and present_j the images in which class j is predicted and present, predicted, and present:
 
-    CP = mean_j true_j / said_j        CR = mean_j true_j / present_j     CF1 = 2 CP CR / (CP + CR)
-    OP = Σ_j true_j / Σ_j said_j       OR = Σ_j true_j / Σ_j present_j    OF1 = 2 OP OR / (OP + OR)
+    CP = mean_j true_j / predicted_j      CR = mean_j true_j / present_j     CF1 = 2 CP CR / (CP + CR)
+    OP = Σ_j true_j / Σ_j predicted_j     OR = Σ_j true_j / Σ_j present_j    OF1 = 2 OP OR / (OP + OR)
 
 as the literature on multi-label recognition reports them (ML-GCN, ASL, ML-Decoder). The precision of a class that is
-never said counts as 0. CF1 is the harmonic mean of two means, not the mean of the classes' F1; that one is `macro_F1`,
-as scikit-learn's f1_score(average="macro").
+never predicted counts as 0. CF1 is the harmonic mean of two means, not the mean of the classes' F1; that one is
+`macro_F1`, as scikit-learn's f1_score(average="macro").
 
 Classes without a positive are left out of CP, CR and macro F1, as they are of mAP: all three would be 0 for them
-whatever the predictor does. Saying them wrongly still lowers OP.
+whatever the model does. Predicting them wrongly still lowers OP.
 """
 
 import dataclasses
@@ -25,47 +25,49 @@ __all__ = ["Decisions", "count_decisions", "ratio", "threshold_tensor"]
 
 @dataclasses.dataclass(frozen=True)
 class Decisions:
-    """Counts of each class, and what follows from them; a leading dimension holds several countings side by side."""
+    """Holds counts of each class, and computes metrics; a leading dimension holds several countings side by side."""
 
     correct: Tensor
-    """[..., J], images in which the class is present and said to be."""
-    said: Tensor
-    """[..., J], images in which it is said to be present."""
+    """[..., J], images in which the class is present and predicted."""
+    predicted: Tensor
+    """[..., J], images in which it is predicted."""
     present: Tensor
     """[..., J], images in which it is present."""
 
     @property
     def precision(self) -> Tensor:
-        """[..., J]; 0 for a class that is never said."""
-        return ratio(self.correct, self.said)
+        """Return the precision of each class [..., J]; 0 for one that is never predicted."""
+        return ratio(self.correct, self.predicted)
 
     @property
     def recall(self) -> Tensor:
-        """[..., J]; 0 for a class that is never present."""
+        """Return the recall of each class [..., J]; 0 for one that is never present."""
         return ratio(self.correct, self.present)
 
     @property
     def f1(self) -> Tensor:
-        """[..., J]."""
-        return ratio(2 * self.correct, self.said + self.present)
+        """Return the F1 of each class [..., J]."""
+        return ratio(2 * self.correct, self.predicted + self.present)
 
     def summary(self) -> dict[str, Tensor]:
-        """CP, CR, CF1, OP, OR, OF1 and macro_F1, each [...]; NaN where no class has a positive."""
+        """Return CP, CR, CF1, OP, OR, OF1 and macro_F1, each [...]; NaN where no class has a positive."""
         class_precision, class_recall, macro_f1 = map(self._mean, (self.precision, self.recall, self.f1))
-        correct, said, present = (counts.double().sum(-1) for counts in (self.correct, self.said, self.present))
+        correct, predicted, present = (
+            counts.double().sum(-1) for counts in (self.correct, self.predicted, self.present)
+        )
         nothing = torch.where(present > 0, 0.0, torch.nan)
         return {
             "CP": class_precision,
             "CR": class_recall,
             "CF1": ratio(2 * class_precision * class_recall, class_precision + class_recall) + nothing,
-            "OP": ratio(correct, said) + nothing,
+            "OP": ratio(correct, predicted) + nothing,
             "OR": ratio(correct, present) + nothing,
-            "OF1": ratio(2 * correct, said + present) + nothing,
+            "OF1": ratio(2 * correct, predicted + present) + nothing,
             "macro_F1": macro_f1,
         }
 
     def _mean(self, values: Tensor) -> Tensor:
-        """Over the classes that have a positive."""
+        """Return the mean over the classes that have a positive."""
         counted = (self.present > 0).double()
         return (values * counted).sum(-1) / counted.sum(-1)
 
@@ -82,7 +84,7 @@ def count_decisions(
 
     Args:
         scores, targets: [n, J], as for `average_precision`.
-        thresholds: one for all, or [J]; a score from its threshold on says that the class is present.
+        thresholds: one for all, or [J]; a class is predicted from its threshold on.
         device, chunk_bytes: as for `average_precision`.
 
     >>> counted = count_decisions(torch.tensor([[0.9, 0.2], [0.6, 0.5]]), torch.tensor([[1, 0], [0, 1]]))
@@ -93,13 +95,13 @@ def count_decisions(
     limits = threshold_tensor(thresholds, pairs.classes).to(pairs.device)
     sums = torch.zeros(3, pairs.classes, dtype=torch.int64, device=pairs.device)
     for _, part, truth in pairs.rows():
-        said = part >= limits  # [r, J]
-        sums += torch.stack([(said & truth).sum(0), said.sum(0), truth.sum(0)])
+        predicted = part >= limits  # [r, J]
+        sums += torch.stack([(predicted & truth).sum(0), predicted.sum(0), truth.sum(0)])
     return Decisions(*sums.cpu())
 
 
 def threshold_tensor(thresholds: float | Array, classes: int) -> Tensor:
-    """Thresholds as [J], float64: more digits than any score, so that a comparison is exact."""
+    """Return thresholds as [J], float64: more digits than any score, so that a comparison is exact."""
     limits = torch.as_tensor(thresholds, dtype=torch.float64).cpu()
     if limits.shape not in ((), (classes,)) or not bool(limits.isfinite().all()):
         raise ValueError(f"thresholds: expected one number or [J={classes}], all finite, got {list(limits.shape)}")
@@ -107,5 +109,5 @@ def threshold_tensor(thresholds: float | Array, classes: int) -> Tensor:
 
 
 def ratio(part: Tensor, whole: Tensor) -> Tensor:
-    """part / whole in float64; 0 where the whole is 0."""
+    """Divide part by whole in float64; return 0 where the whole is 0."""
     return torch.where(whole > 0, part.double() / whole.double().clamp_min(torch.finfo(torch.float64).tiny), 0.0)

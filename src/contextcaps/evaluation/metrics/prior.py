@@ -1,4 +1,4 @@
-"""The constant-prior predictor: says of every image what the training images are like on average."""
+"""Predict the training frequency of each class for every image: the constant-prior baseline."""
 
 import torch
 from torch import Tensor
@@ -9,12 +9,12 @@ __all__ = ["prior_scores", "prior_thresholds"]
 
 
 def prior_scores(frequencies: Array | tuple[float, ...] | list[float], images: int) -> Tensor:
-    """[n, J], float32: the training frequency of each class for each of n images, in the memory of one."""
+    """Return the training frequency of each class for each of n images [n, J], float32, in the memory of one."""
     return _frequencies(frequencies).expand(images, -1)
 
 
 def prior_thresholds(frequencies: Array | tuple[float, ...] | list[float]) -> Tensor:
-    """[J]: what tuning gives a constant score. F1 is highest when a class that occurs is always said."""
+    """Return the thresholds [J] that tuning gives a constant score: a class that occurs is always predicted."""
     chances = _frequencies(frequencies)
     return torch.where(chances > 0, chances / 2, 0.5)
 

@@ -1,4 +1,4 @@
-"""Average precision: how well scores rank what is present above what is not.
+"""Compute average precision: how well scores rank present classes above absent ones.
 
 AP = Σ_n (R_n − R_{n−1}) P_n over the distinct scores as thresholds, highest first, not interpolated: the definition of
 scikit-learn, in which equal scores enter together. Recall changes only where a positive has the threshold's score, so
@@ -27,7 +27,7 @@ def average_precision(
     device: torch.device | str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Tensor:
-    """Average precision, read piece by piece: neither memory nor device need hold more than a few classes or images.
+    """Compute average precision piece by piece: neither memory nor device need hold more than a few classes or images.
 
     Args:
         scores: [n, J], a tensor or a NumPy array (memory-mapped, too), of any floating type.
@@ -35,8 +35,8 @@ def average_precision(
         average: "macro": mean over classes that have a positive; the mAP.
             "micro": all pairs of image and class in one ranking.
             "samples": one ranking of the classes per image, mean over images that have a label.
-            None: of each class; NaN for one without a positive.
-        device: where to compute; by default where the scores are.
+            None: AP of each class; NaN for one without a positive.
+        device: device to compute on; by default that of the scores.
         chunk_bytes: working memory, beyond one class ("macro", None), one image ("samples"), or the scores of all
             positives ("micro"), which are always held. A file of scores that is read for "macro" and does not fit into
             memory is best stored class by class: pass `stored.T`.
@@ -62,26 +62,26 @@ def average_precision(
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """m lists of n scores in ascending order, and what is true from each score upwards, equal scores included."""
+    """Holds m lists of n scores in ascending order, with counts from each score upwards, equal scores included."""
 
     scores: Tensor
     """[m, n], ascending."""
     targets: Tensor
     """[m, n], bool, in that order."""
     order: Tensor
-    """[m, n], where each was before."""
+    """[m, n], index of each before sorting."""
     first: Tensor
-    """[m, n], the place where the scores equal to this one begin."""
+    """[m, n], index of the first score that equals this one."""
     correct: Tensor
     """[m, n], positives among the scores that are at least this one."""
 
     @property
     def retrieved(self) -> Tensor:
-        """[m, n], scores that are at least this one."""
+        """Return the number of scores that are at least this one [m, n]."""
         return self.scores.shape[1] - self.first
 
     def average_precision(self) -> Tensor:
-        """[m], float64; NaN for a list without a positive."""
+        """Return the AP of each list [m], float64; NaN for one without a positive."""
         precision = self.correct.double() / self.retrieved  # [m, n]
         return (precision * self.targets).sum(dim=1) / self.targets.sum(dim=1)  # [m], 0 / 0 is NaN
 
@@ -99,7 +99,7 @@ def rank(scores: Tensor, targets: Tensor) -> Ranking:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Precision and recall of one ranking of all pairs, at the scores where recall changes."""
+    """Holds precision and recall of one ranking of all pairs, at the scores where recall changes."""
 
     thresholds: Tensor
     """[u], the distinct scores of positives, ascending."""
@@ -110,23 +110,23 @@ class Curve:
 
     @property
     def precision(self) -> Tensor:
-        """[u], float64."""
+        """Return the precision from each threshold up [u], float64."""
         return _from_above(self.positives).double() / self.retrieved
 
     @property
     def recall(self) -> Tensor:
-        """[u], float64."""
+        """Return the recall from each threshold up [u], float64."""
         return _from_above(self.positives).double() / self.positives.sum()
 
     def average_precision(self) -> Tensor:
-        """0-dimensional float64; NaN without a positive."""
+        """Return the AP, 0-dimensional float64; NaN without a positive."""
         return (self.precision * self.positives).sum() / self.positives.sum()
 
 
 def micro_curve(
     scores: Array, targets: Array, *, device: torch.device | str | None = None, chunk_bytes: int = CHUNK_BYTES
 ) -> Curve:
-    """The exact precision-recall curve over all pairs, without sorting more than the positives.
+    """Compute the exact precision-recall curve over all pairs, sorting only the positives.
 
     Arguments as for `average_precision`; the result is on the CPU. Its length is the number of distinct scores that
     positives have.
@@ -141,5 +141,5 @@ def micro_curve(
 
 
 def _from_above(counts: Tensor) -> Tensor:
-    """Sums of this and all later entries along the first dimension."""
+    """Sum this and all later entries along the first dimension."""
     return counts.flip(0).cumsum(0).flip(0)

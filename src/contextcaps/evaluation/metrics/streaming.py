@@ -1,4 +1,8 @@
-"""Scores and targets of many images, read piece by piece, so that they need not fit into memory or onto a device."""
+"""Read scores and targets of many images piece by piece, so that they need not fit into memory or onto a device.
+
+The metrics here are our own because they are exact in bounded memory, over memory-mapped scores that several processes
+have written; torchmetrics and scikit-learn, which the tests compare with, hold all pairs in memory or bin the scores.
+"""
 
 from collections.abc import Iterator
 
@@ -12,22 +16,22 @@ Array = Tensor | np.ndarray
 """A tensor or a NumPy array; memory-mapped ones are read a piece at a time."""
 
 CHUNK_BYTES = 256 * 2**20
-"""Working memory of a metric, where nothing else is asked for."""
+"""Working memory of a metric by default."""
 
 PAIR_BYTES = 96
-"""What working on one (image, class) pair needs at most: its score, its place in a ranking, and counts up to there."""
+"""Memory that one (image, class) pair needs at most: its score, its rank, and counts up to there."""
 
 
 class Pairs:
-    """Scores and targets [n, J], handed out in checked pieces on a device.
+    """Gives scores and targets [n, J] in checked pieces on a device.
 
     A piece is as large as `chunk_bytes` allows, counting `PAIR_BYTES` for each pair, and at least one image (`rows`) or
     one class (`columns`).
 
     Args:
-        scores: [n, J], of any floating type; half precision is widened to float32.
+        scores: [n, J], of any floating type; half precision is upcast to float32.
         targets: [n, J], 0 or 1, of any type.
-        device: where pieces go; by default to where the scores are.
+        device: device of the pieces; by default that of the scores.
         chunk_bytes: working memory.
     """
 
@@ -57,7 +61,7 @@ class Pairs:
         self.device = torch.device(device or (scores.device if isinstance(scores, Tensor) else "cpu"))
 
     def rows(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Some images at a time: which, their scores [r, J], and their targets [r, J] as bool."""
+        """Yield some images at a time: which, their scores [r, J], and their targets [r, J] as bool."""
         step = max(1, self.chunk_bytes // (PAIR_BYTES * max(1, self.classes)))
         for first in range(0, self.images, step):
             piece = slice(first, min(first + step, self.images))
@@ -65,7 +69,7 @@ class Pairs:
             yield piece, scores.contiguous(), targets.contiguous()
 
     def columns(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Some classes at a time: which, their scores [c, n], and their targets [c, n] as bool."""
+        """Yield some classes at a time: which, their scores [c, n], and their targets [c, n] as bool."""
         step = max(1, self.chunk_bytes // (PAIR_BYTES * max(1, self.images)))
         for first in range(0, self.classes, step):
             piece = slice(first, min(first + step, self.classes))
@@ -85,14 +89,14 @@ class Pairs:
 
 
 def _tensor(piece: Array) -> Tensor:
-    """A piece of an array as a tensor; of a NumPy array, whose memory may be read-only or swapped, a copy."""
+    """Return a piece of an array as a tensor; copy a NumPy array, whose memory may be read-only or swapped."""
     if isinstance(piece, Tensor):
         return piece.detach()
     return torch.from_numpy(np.array(piece, dtype=piece.dtype.newbyteorder("="), subok=False))
 
 
 def _truth(piece: Array) -> Tensor:
-    """Targets as bool; anything but 0 and 1 is refused."""
+    """Return targets as bool; raise for anything but 0 and 1."""
     if piece.dtype in (torch.bool, np.dtype(bool)):
         return _tensor(piece)
     present = piece == 1

@@ -1,4 +1,4 @@
-"""Thresholds per class: from which score on a class is said to be present."""
+"""Tune the threshold of each class: the score from which it is predicted."""
 
 import torch
 from torch import Tensor
@@ -19,12 +19,11 @@ def tune_thresholds(
     device: torch.device | str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Tensor:
-    """The threshold of each class that gives it the highest F1; to be found on validation data.
+    """Find the threshold of each class that gives it the highest F1, on validation data.
 
     Every division of the images that a threshold can make is tried. The threshold is halfway between the lowest score
     above it and the highest below (or 0). Of several with the same F1 it is the highest: fewer and surer tags. A class
-    without a positive has nothing to go by: it gets 0.5 or, where a score reaches that, what is halfway between its
-    highest score and 1.
+    without a positive gets 0.5 or, if a score reaches that, a threshold halfway between its highest score and 1.
 
     Args:
         scores: [n, J], from 0 to 1; float16, bfloat16, float32 or float64.
@@ -49,7 +48,7 @@ def tune_thresholds(
 
 
 def _best(scores: Tensor, targets: Tensor) -> Tensor:
-    """Thresholds [c] of classes with scores [c, n], in the scores' type."""
+    """Find the thresholds [c] of classes with scores [c, n], in the scores' type."""
     ranking = rank(scores, targets)
     values = ranking.scores  # [c, n]
     below = torch.cat([torch.zeros_like(values[:, :1]), values[:, :-1]], dim=1)  # [c, n]

@@ -13,7 +13,7 @@ from contextcaps.evaluation.metrics.decisions import Decisions, count_decisions
 from contextcaps.evaluation.metrics.prior import prior_scores, prior_thresholds
 from contextcaps.evaluation.metrics.ranking import Curve, average_precision, micro_curve
 from contextcaps.evaluation.metrics.streaming import CHUNK_BYTES, Array
-from contextcaps.evaluation.metrics.top import count_top_k
+from contextcaps.evaluation.metrics.top_k import count_top_k
 from contextcaps.evaluation.predictions import Predictions
 
 __all__ = ["ClassFigures", "Estimate", "Evaluation", "Metric", "evaluate_predictions", "plain"]

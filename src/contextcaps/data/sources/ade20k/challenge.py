@@ -1,4 +1,4 @@
-"""ADEChallengeData2016: one photo and one 8-bit mask for each image, values 1 to 150 for the classes, 0 for other."""
+"""Read ADEChallengeData2016: a photo and an 8-bit mask for each image, values 1 to 150 for the classes, 0 for other."""
 
 import functools
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from contextcaps.data.files import BadSample, Folder, Record, read_in_threads
+from contextcaps.data.file_source import BadSample, Folder, Record, read_in_threads
 from contextcaps.data.masks import count_values, photo_size, read_mask
 from contextcaps.data.sources.ade20k.classes import split_names
 
@@ -14,7 +14,7 @@ __all__ = ["read_challenge", "read_object_info"]
 
 
 def read_object_info(path: Path) -> tuple[tuple[str, ...], ...]:
-    """Each class's synonyms from objectInfo150.txt: tab-separated, with a header that ends in Name."""
+    """Read each class's synonyms from objectInfo150.txt: tab-separated, with a header that ends in Name."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -36,7 +36,7 @@ def read_object_info(path: Path) -> tuple[tuple[str, ...], ...]:
 def read_challenge(
     folder: Folder, word: str, class_count: int, min_area: float
 ) -> Iterator[tuple[str, Record | BadSample]]:
-    """The samples of one split, sorted by id: each with where it is, for messages, and what it is or what is wrong.
+    """Yield a split's samples, sorted by id: the place of each, for messages, and its record or what is wrong.
 
     Args:
         folder: ADEChallengeData2016.

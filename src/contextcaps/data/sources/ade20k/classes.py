@@ -1,4 +1,4 @@
-"""The 150 classes of the ADE20K scene parsing benchmark: their names, and how the full releases' classes map to them.
+"""List the 150 classes of the ADE20K scene parsing benchmark, and map the full releases' classes to them.
 
 Names are those of objectInfo150.txt, indices those of mapFromADE.txt, both of
 https://github.com/CSAILVision/sceneparsing.
@@ -24,7 +24,7 @@ RENAMED = {
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """The synonyms in "door, double door" or "door;double door", the first one first."""
+    """Return the synonyms in "door, double door" or "door;double door", in their order."""
     return tuple(name for part in re.split("[,;]", text) if (name := " ".join(part.split())))
 
 
@@ -43,7 +43,7 @@ class NameMap:
                 self._index.setdefault(_key(split_names(name)), first[target])
 
     def get(self, name: str) -> int | None:
-        """The class's index, or None if the name is not among the classes."""
+        """Return the class's index, or None if the name is not among the classes."""
         return self._index.get(_key(split_names(name)))
 
 

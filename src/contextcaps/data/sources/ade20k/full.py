@@ -1,4 +1,4 @@
-"""The full releases of ADE20K, of 2016 and 2021: objects by name, for each image in a file beside it.
+"""Read the full releases of ADE20K, of 2016 and 2021: a file beside each image lists its objects by name.
 
 2016, X_atr.txt, a line for each object or part:
     instance # part level (0: an object) # occluded # class name with synonyms # name as written # "attributes"
@@ -18,34 +18,36 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contextcaps.data.files import BadSample, Folder, Record, boxes_from, read_in_threads
+from contextcaps.data.file_source import BadSample, Folder, Record, clip_corners, read_in_threads
 from contextcaps.data.masks import check_sizes, photo_size, read_mask
 from contextcaps.data.problems import DataError
+from contextcaps.data.sample import Boxes, Corners
 from contextcaps.data.sources.ade20k.classes import BENCHMARK_CLASSES, RELEASE_INDICES, NameMap, split_names
 
 __all__ = ["FullRelease"]
 
 
 class SceneObject(NamedTuple):
-    """An object in an image."""
+    """Describes an object in an image."""
 
     name: str
-    """In lower case, with synonyms."""
+    """Class name in lower case, with synonyms."""
     number: int | None
-    """Its class's number in _seg.png; None where the release does not tell."""
-    corners: tuple[float, float, float, float] | None
-    """Left, top, right, bottom as fractions of the image; None where the release does not tell."""
+    """Class number in _seg.png; None where the release has none."""
+    corners: Corners | None
+    """None where the release has no outlines."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """An image of a full release with its objects."""
+    """Holds an image of a full release with its objects."""
 
     image: Path
     mask: Path
     facts: tuple[str, ...]
     objects: tuple[SceneObject, ...]
     without_extent: int
+    """Objects left out since their outline has no extent in the image."""
 
 
 class FullRelease:
@@ -61,9 +63,9 @@ class FullRelease:
         self._annotation = {"full2016": "_atr.txt", "full2021": ".json"}[layout]
         self._scenes: dict[str, list[Scene]] = {}
         self.problems: dict[str, list[tuple[str, str]]] = {}
-        """Split → what is wrong, and where."""
+        """Split → where something is wrong, and what."""
         self.without_extent: collections.Counter[str] = collections.Counter()
-        """Split → objects not counted since they have no extent in the image."""
+        """Split → objects left out since their outline has no extent in the image."""
 
     def read(self, base: Path, split: str) -> None:
         """Read a split's annotations."""
@@ -78,7 +80,7 @@ class FullRelease:
                 self.without_extent[split] += scene.without_extent
 
     def all_names(self, min_count: int) -> tuple[str, ...]:
-        """The names of objects in at least so many of the images read so far, sorted."""
+        """Return the object names in at least `min_count` of the images read so far, sorted."""
         counts: collections.Counter[str] = collections.Counter()
         for scene in (scene for scenes in self._scenes.values() for scene in scenes):
             counts.update({item.name for item in scene.objects})
@@ -87,7 +89,7 @@ class FullRelease:
     def records(
         self, split: str, names: tuple[str, ...] | None, min_area: float
     ) -> Iterator[tuple[str, Record | BadSample]]:
-        """A split's samples, sorted by id: each with where it is, for messages, and what it is or what is wrong.
+        """Yield a split's samples, sorted by id: the place of each, for messages, and its record or what is wrong.
 
         Args:
             split: one that was read.
@@ -129,13 +131,12 @@ class FullRelease:
         facts = tuple(self.folder.facts(path) for path in (photo, annotation, mask))
         size = photo_size(photo)
         check_sizes(mask, size, ("RGB",))
-        objects = self._read_objects(annotation, size)
-        seen = [item for item in objects if item.corners is None or _has_extent(item.corners)]
-        return Scene(photo, mask, facts, tuple(seen), len(objects) - len(seen))
+        objects, without_extent = self._read_objects(annotation, size)
+        return Scene(photo, mask, facts, tuple(objects), without_extent)
 
 
 def _record(scene: Scene, *, find: Any, benchmark: bool, min_area: float) -> Record:
-    """A scene's sample; `find` gives a name's class index or None."""
+    """Return a scene's sample; `find` returns a name's class index or None."""
     labelled = [(label, item) for item in scene.objects if (label := find(item.name)) is not None]
     numbers = {item.number: label for label, item in labelled if item.number is not None}
     if not numbers and benchmark:
@@ -150,12 +151,12 @@ def _record(scene: Scene, *, find: Any, benchmark: bool, min_area: float) -> Rec
         counts = np.bincount(values.ravel(), minlength=max(labels) + 2)
         labels = {label for label in labels if counts[label + 1] >= min_area * values.size}
     boxed = [(label, item.corners) for label, item in labelled if item.corners is not None and label in labels]
-    boxes = boxes_from([label for label, _ in boxed], [corners for _, corners in boxed]) if boxed else None
+    boxes = Boxes.from_lists([label for label, _ in boxed], [corners for _, corners in boxed]) if boxed else None
     return Record(scene.image.stem, scene.image, tuple(sorted(labels)), scene.facts, boxes, mask)
 
 
 def _class_mask(path: Path, numbers: tuple[tuple[int, int], ...]) -> np.ndarray:
-    """Class index + 1 [H, W] of a _seg.png, for the class numbers that stand for one of the classes."""
+    """Return class index + 1 [H, W] from a _seg.png; `numbers` pairs class numbers and class indices."""
     colours = read_mask(path).astype(np.int32)
     table = np.zeros(26 * 256, dtype=np.int32)  # R // 10 is at most 25
     for number, label in numbers:
@@ -163,8 +164,8 @@ def _class_mask(path: Path, numbers: tuple[tuple[int, int], ...]) -> np.ndarray:
     return table[colours[..., 0] // 10 * 256 + colours[..., 1]]
 
 
-def _read_attributes(path: Path, size: tuple[int, int]) -> list[SceneObject]:
-    """The objects in an _atr.txt; parts of objects are left out."""
+def _read_attributes(path: Path, size: tuple[int, int]) -> tuple[list[SceneObject], int]:
+    """Read the objects in an _atr.txt, which has no outlines; parts of objects are left out."""
     objects = []
     for number, line in enumerate(_read_text(path).splitlines(), start=1):
         if not line.strip():
@@ -174,22 +175,26 @@ def _read_attributes(path: Path, size: tuple[int, int]) -> list[SceneObject]:
             raise BadSample(f"{path.name}, line {number}: expected instance # level # occluded # name, got {line!r}")
         if int(fields[1]) == 0 and (name := _clean_name(fields[3])):
             objects.append(SceneObject(name, None, None))
-    return objects
+    return objects, 0
 
 
-def _read_json(path: Path, size: tuple[int, int]) -> list[SceneObject]:
-    """The objects in a JSON of the 2021 release; parts of objects are left out."""
+def _read_json(path: Path, size: tuple[int, int]) -> tuple[list[SceneObject], int]:
+    """Read the objects in a JSON of the 2021 release, and count those without extent; parts of objects are left out."""
     try:
         annotation = json.loads(_read_text(path), strict=False)["annotation"]
         height, width = (int(value) for value in annotation["imsize"][:2])
         if (width, height) != size:
             raise BadSample(f"{path.name}: imsize says {width}×{height} px, the image is {size[0]}×{size[1]} px")
-        objects = []
+        objects, without_extent = [], 0
         for item in _as_list(annotation["object"]):
             name = _clean_name(item["name"]) if isinstance(item["name"], str) else ""
             if int(item["parts"]["part_level"]) == 0 and name:
-                objects.append(SceneObject(name, _class_number(item["name_ndx"]), _corners(item["polygon"], size)))
-        return objects
+                number, corners = _class_number(item["name_ndx"]), _corners(item["polygon"], size)
+                if corners is None:
+                    without_extent += 1
+                else:
+                    objects.append(SceneObject(name, number, corners))
+        return objects, without_extent
     except json.JSONDecodeError as error:
         raise BadSample(f"{path.name}: not JSON, or cut off ({error})") from None
     except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
@@ -197,7 +202,7 @@ def _read_json(path: Path, size: tuple[int, int]) -> list[SceneObject]:
 
 
 def _read_text(path: Path) -> str:
-    """Text that is UTF-8 or, in some files of the releases, Latin-1."""
+    """Read text that is UTF-8 or, in some files of the releases, Latin-1."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -209,13 +214,13 @@ def _read_text(path: Path) -> str:
 
 
 def _clean_name(text: str) -> str:
-    """A name in lower case with single spaces; empty for "-", which stands for no name."""
+    """Return a name in lower case with single spaces; empty for "-", which stands for no name."""
     name = ", ".join(split_names(text)).lower()
     return sys.intern(name) if any(letter.isalnum() for letter in name) else ""
 
 
 def _as_list(value: Any) -> list[Any]:
-    """MATLAB, which wrote the JSON, writes a list of one as that one."""
+    """Return a list; MATLAB, which wrote the JSON, writes a list of one element as that element."""
     return value if isinstance(value, list) else [value]
 
 
@@ -225,16 +230,7 @@ def _class_number(value: Any) -> int:
     return int(value)
 
 
-def _corners(polygon: dict[str, Any], size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Left, top, right, bottom of a polygon in pixels, as fractions of the image, cut off at its edges."""
-    sides = []
-    for axis, length in zip("xy", size, strict=True):
-        values = [min(max(float(value) / length, 0.0), 1.0) for value in _as_list(polygon[axis])]
-        sides.append((min(values, default=0.0), max(values, default=0.0)))
-    (left, right), (top, bottom) = sides
-    return left, top, right, bottom
-
-
-def _has_extent(corners: tuple[float, float, float, float]) -> bool:
-    left, top, right, bottom = corners
-    return right > left and bottom > top
+def _corners(polygon: dict[str, Any], size: tuple[int, int]) -> Corners | None:
+    """Return the box around a polygon, clipped at the image's edges; None if it has no extent there."""
+    x, y = ([float(value) / side for value in _as_list(polygon[axis])] for axis, side in zip("xy", size, strict=True))
+    return clip_corners((min(x), min(y), max(x), max(y))) if x and y else None

@@ -1,4 +1,4 @@
-"""ADE20K (Zhou et al., Scene Parsing through ADE20K Dataset, https://ade20k.csail.mit.edu), in its three layouts.
+"""Read ADE20K (Zhou et al., Scene Parsing through ADE20K Dataset, https://ade20k.csail.mit.edu) in its three layouts.
 
     challenge  ADEChallengeData2016  images/training/X.jpg, annotations/training/X.png (1 to 150, 0 = other)
     full2016   ADE20K_2016_07_26     images/training/.../X.jpg, X_seg.png, X_atr.txt
@@ -12,9 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from contextcaps.data.files import BadSample, FileSource, Folder, Record, check_access, choose, fraction
+from contextcaps.data.file_source import (
+    BadSample,
+    FileSource,
+    Folder,
+    Record,
+    check_access,
+    require_choice,
+    require_fraction,
+)
 from contextcaps.data.problems import DataError, OnBad
-from contextcaps.data.source import register_source
 from contextcaps.data.sources.ade20k.challenge import read_challenge, read_object_info
 from contextcaps.data.sources.ade20k.classes import BENCHMARK_CLASSES
 from contextcaps.data.sources.ade20k.full import FullRelease
@@ -25,12 +32,11 @@ __all__ = ["ADE20KSource", "Layout"]
 Layout = Literal["auto", "challenge", "full2016", "full2021"]
 
 _SPLITS = {"train": "training", "val": "validation"}
-"""Plain word → the layouts' folder."""
+"""Split → its folder in all layouts."""
 
 
-@register_source("ade20k")
 class ADE20KSource(FileSource):
-    """ADE20K in the layout found at a location, which is the release's folder or the one above it.
+    """Reads ADE20K in the layout found at a location, which is the release's folder or the one above it.
 
     A class is present if it covers at least `min_area` of the image. In the challenge layout its pixels in the mask are
     counted. In the full releases, with `min_area=0`, it is present if one of the image's objects (not parts of objects)
@@ -40,7 +46,7 @@ class ADE20KSource(FileSource):
         location: the folder.
         on_bad: "stop" at bad data, or "skip" it.
         split: "train" (or "training"), "val" (or "validation"); None opens both, train first.
-        layout: which layout is there; "auto" looks.
+        layout: the layout at the location; "auto" finds out.
         classes: "150" for the benchmark's classes, named by their first name; "all" for all object names of a full
             release, in lower case, each with its synonyms ("car, auto, automobile, machine, motorcar"), sorted.
         min_area: least area of a class, as a fraction of the image; 0: one pixel or one object is enough.
@@ -64,9 +70,9 @@ class ADE20KSource(FileSource):
     ) -> None:
         settings = {"classes": classes, "min_area": min_area, "min_count": min_count}
         super().__init__(f"ade20k:{location}", on_bad, unlabelled, settings)
-        choose("layout", layout, ("auto", "challenge", "full2016", "full2021"))
-        choose("classes", classes, ("150", "all"))
-        fraction("min_area", min_area)
+        require_choice("layout", layout, ("auto", "challenge", "full2016", "full2021"))
+        require_choice("classes", classes, ("150", "all"))
+        require_fraction("min_area", min_area)
         if min_count < 1:
             raise DataError(f"{self.name}: min_count: expected at least 1 image, got {min_count}")
         if min_count > 1 and classes != "all":
@@ -124,9 +130,7 @@ class ADE20KSource(FileSource):
             for where, what in release.problems[name]:
                 self.problems.add(where, what)
             self._take(release.records(name, self.classes if classes == "all" else None, min_area))
-        without_extent = sum(release.without_extent[name] for name in chosen)
-        if without_extent:
-            self.notes.append(f"{without_extent} objects without extent in the image not counted")
+        self._without_extent = sum(release.without_extent[name] for name in chosen)
 
     def _take(self, found: Iterator[tuple[str, Record | BadSample]]) -> None:
         for where, record in found:
@@ -137,7 +141,7 @@ class ADE20KSource(FileSource):
 
 
 def _find_layout(name: str, location: str, wanted: Layout) -> tuple[Layout, Path]:
-    """The layout at a location, and its folder: the location itself or a folder in it."""
+    """Find the layout at a location, and its folder: the location itself or a folder in it."""
     root = Path(location)
     check_access(name, root)
     if not location or not root.is_dir():

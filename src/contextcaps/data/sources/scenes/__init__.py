@@ -1,4 +1,4 @@
-"""Scenes that are drawn, not downloaded: the built-in source, in which context matters by construction."""
+"""Draw scenes in which context matters by construction: the built-in source, which needs no download."""
 
 from contextcaps.data.sources.scenes.source import ScenesSource
 

@@ -1,4 +1,4 @@
-"""Backdrops of `scenes`: land, sea and sky, or the room, with the small clutter that has no label."""
+"""Draw the backdrops of `scenes`: land, sea and sky, or the room, with small clutter that has no label."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ def draw_backdrop(canvas: Canvas, scene: Scene, mark: Mark) -> None:
 
 
 def _light_up(canvas: Canvas, lamp: Thing) -> None:
-    """What a lamp does to the wall behind it: a warm glow, and the cord that it hangs from."""
+    """Draw a lamp's warm glow on the wall behind it, and the cord that it hangs from."""
     wall = canvas.pen(lamp.x, lamp.y - lamp.size / 2)
     for step in range(10):
         reach = 0.54 - 0.04 * step
@@ -137,7 +137,7 @@ def _winter(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark) -> None:
 
 
 def _wall(canvas: Canvas, scene: Scene, dice: Dice, bottom: float) -> Colour:
-    """A wall with stripes, dots or nothing on it; its hue is opposite to the theme's."""
+    """Draw a wall with stripes, dots or nothing on it; its hue is opposite to the theme's."""
     mood = scene.mood
     paint = hued(mood.theme + 180 + dice.integer(-50, 50), dice.integer(10, 26), dice.integer(88, 96))
     canvas.gradient(0, bottom, [shade(paint, 94), paint])
@@ -156,7 +156,7 @@ def _wall(canvas: Canvas, scene: Scene, dice: Dice, bottom: float) -> Colour:
 
 
 def _floor(canvas: Canvas, dice: Dice, top: float, mark: Mark) -> None:
-    """Planks and the skirting board."""
+    """Draw planks and the skirting board."""
     mark("floor")
     wood = hued(dice.integer(22, 34), dice.integer(34, 48), dice.integer(58, 78))
     canvas.gradient(top, 1, [shade(wood, 88), shade(wood, 106)])
@@ -173,7 +173,7 @@ def _floor(canvas: Canvas, dice: Dice, top: float, mark: Mark) -> None:
 
 
 def _rug(canvas: Canvas, scene: Scene, dice: Dice) -> None:
-    """A rug of the theme's hue, or none: clutter without a label."""
+    """Draw a rug of the theme's hue, or none: clutter without a label."""
     if dice.chance(55):
         pen, y = canvas.pen(), scene.horizon + 0.2
         x, reach, cloth = dice.between(0.35, 0.65), dice.between(0.26, 0.42), hued(scene.mood.theme, 34, 82)
@@ -182,7 +182,7 @@ def _rug(canvas: Canvas, scene: Scene, dice: Dice) -> None:
 
 
 def _shelf(canvas: Canvas, dice: Dice, x: float, y: float) -> None:
-    """Books or jars on a board: clutter without a label."""
+    """Draw books or jars on a board: clutter without a label."""
     pen = canvas.pen()
     left, right = x - 0.13, x + 0.13
     at = left + 0.01

@@ -1,4 +1,4 @@
-"""Where `scenes` are drawn: a colour picture and, beside it, which object each pixel shows.
+"""Draw a colour picture and, beside it, a map of which object each pixel shows.
 
 Lengths are fractions of the picture's side, x to the right and y down. Turns are whole degrees, with cosines rounded to
 2⁻¹⁶ and corners to whole canvas pixels, so that the last bit of a platform's sine cannot move a pixel.
@@ -20,27 +20,27 @@ MASK_SIDE = 256
 """Side of the map of objects, in pixels: the largest picture's, whatever size is drawn."""
 _COSINE = [round(math.cos(math.radians(degrees)) * 65536) / 65536 for degrees in range(360)]
 _TINTS = {"day": (256, 256, 256), "dusk": (256, 214, 190), "night": (136, 142, 184)}
-"""What the light leaves of red, green and blue, of 256."""
+"""Factors of the light on red, green and blue, of 256."""
 
 
 def shade(colour: Colour, percent: int) -> Colour:
-    """A colour made darker (below 100) or lighter."""
+    """Make a colour darker (below 100) or lighter."""
     return tuple(min(255, channel * percent // 100) for channel in colour)  # type: ignore[return-value]
 
 
 def blend(colour: Colour, other: Colour, percent: int) -> Colour:
-    """A colour with that much of another."""
+    """Mix a colour with so many percent of another."""
     return tuple((a * (100 - percent) + b * percent) // 100 for a, b in zip(colour, other, strict=True))  # type: ignore[return-value]
 
 
 def hued(hue: int, saturation: int = 58, value: int = 88) -> Colour:
-    """The colour of a hue in degrees, with saturation and value in percent."""
+    """Return the colour of a hue in degrees, with saturation and value in percent."""
     red, green, blue = colorsys.hsv_to_rgb(hue % 360 / 360, saturation / 100, value / 100)
     return int(red * 255), int(green * 255), int(blue * 255)
 
 
 class Canvas:
-    """A picture being drawn, larger than it will be, so that its edges come out smooth.
+    """Holds a picture while it is drawn, at a larger size, so that edges become smooth when it is reduced.
 
     Args:
         size: side of the picture, in pixels.
@@ -59,7 +59,7 @@ class Canvas:
         """The object that is being drawn."""
 
     def lit(self, colour: Colour) -> Colour:
-        """What the light makes of a colour."""
+        """Return a colour as it looks in the scene's light."""
         return tuple(channel * part >> 8 for channel, part in zip(colour, self._tint, strict=True))  # type: ignore[return-value]
 
     def gradient(self, top: float, bottom: float, stops: Sequence[Colour], glowing: bool = False) -> None:
@@ -87,7 +87,7 @@ class Canvas:
         return Pen(self, x, y, size, **turned)
 
     def image(self) -> np.ndarray:
-        """The picture at its size [H, W, 3], uint8."""
+        """Return the picture at its final size [H, W, 3], uint8."""
         return np.array(self.picture.reduce(self.factor))  # a copy, so that it can be written to
 
 
@@ -141,7 +141,7 @@ class Pen:
         glowing: bool = False,
         arc: tuple[int, int] = (0, 360),
     ) -> None:
-        """An ellipse about (u, v) with these radii, or the part of it between two angles (0: right, 90: down)."""
+        """Fill an ellipse about (u, v) with these radii, or the part of it between two angles (0: right, 90: down)."""
         points = [
             (u + width * _COSINE[degrees % 360], v + height * _COSINE[(degrees - 90) % 360])
             for degrees in range(arc[0], arc[1] + 1, 10)
@@ -152,7 +152,7 @@ class Pen:
         self.polygon([(left, top), (right, top), (right, bottom), (left, bottom)], colour, alpha)
 
     def round_box(self, left: float, top: float, right: float, bottom: float, radius: float, colour: Colour) -> None:
-        """A box with rounded corners."""
+        """Fill a box with rounded corners."""
         points = []
         for degrees in range(0, 361, 15):
             u = right - radius if degrees <= 90 or degrees >= 270 else left + radius
@@ -163,7 +163,7 @@ class Pen:
     def stroke(
         self, start: Point, end: Point, width: float, colour: Colour, alpha: int = 255, marked: bool = True
     ) -> None:
-        """A straight line of some width."""
+        """Draw a straight line of some width."""
         along, down = end[0] - start[0], end[1] - start[1]
         length = max(math.sqrt(along * along + down * down), 1e-6)
         u, v = -down / length * width / 2, along / length * width / 2

@@ -1,4 +1,4 @@
-"""Random numbers of `scenes`: a hash of what they are for, the same on every machine and in any order of access.
+"""Draw the random numbers of `scenes` as hashes of their purpose: the same on every machine, in any order of access.
 
 splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014) in 64-bit integers:
 no state is shared between images, and neither NumPy's version nor the processor can change a draw.
@@ -22,7 +22,7 @@ def fold(state: int, part: int) -> int:
 
 
 def fold_all(states: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """`fold` of many: states and parts, uint64 of shapes that broadcast, to uint64."""
+    """Apply `fold` to many states and parts, uint64 of shapes that broadcast."""
     mixed = states + np.uint64(_GOLDEN) * (parts + np.uint64(1))
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_FIRST)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(_SECOND)
@@ -30,23 +30,23 @@ def fold_all(states: np.ndarray, parts: np.ndarray) -> np.ndarray:
 
 
 class Dice:
-    """A stream of draws from one state."""
+    """Draws a stream of numbers from one state."""
 
     def __init__(self, state: int) -> None:
         self._state, self._drawn = state, 0
 
     def integer(self, low: int, high: int) -> int:
-        """A whole number from low to high, both included."""
+        """Draw a whole number from low to high, both included."""
         self._drawn += 1
         return low + fold(self._state, self._drawn) % (high - low + 1)
 
     def between(self, low: float, high: float) -> float:
-        """A number from low to high on a grid of 1024 steps, so that no later rounding depends on the machine."""
+        """Draw a number from low to high on a grid of 1024 steps, so that no later rounding depends on the machine."""
         return low + (high - low) * (self.integer(0, 1024) / 1024)
 
     def chance(self, percent: int) -> bool:
         return self.integer(1, 100) <= percent
 
     def sign(self) -> int:
-        """-1 or 1."""
+        """Draw -1 or 1."""
         return 2 * self.integer(0, 1) - 1

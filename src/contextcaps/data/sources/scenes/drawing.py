@@ -1,4 +1,4 @@
-"""From a scene's classes to its picture, with the object that each pixel shows."""
+"""Draw the picture of a scene with given classes, and which object each pixel shows."""
 
 import dataclasses
 import itertools
@@ -18,12 +18,12 @@ __all__ = ["LEAST_VISIBLE", "Drawing", "draw"]
 LEAST_VISIBLE = 4
 """Least number of pixels of each class at 32×32 px, the smallest size: 0.4 % of the picture."""
 _COARSE = slice(4, None, 8)
-"""The pixels of the map of objects that a picture of 32×32 px shows."""
+"""Pixels of the map of objects that correspond to a picture of 32×32 px."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """A picture and what is where in it."""
+    """Holds a picture and the map of its objects."""
 
     scene: Scene
     image: np.ndarray

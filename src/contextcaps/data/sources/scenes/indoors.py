@@ -1,4 +1,4 @@
-"""Looks of things found indoors."""
+"""Draw things found indoors."""
 
 from contextcaps.data.sources.scenes.canvas import Pen, blend, hued, shade
 from contextcaps.data.sources.scenes.dice import Dice
@@ -14,7 +14,7 @@ _WHITE, _CREAM, _DARK, _WOOD = (250, 250, 248), (250, 240, 218), (52, 48, 60), (
 
 @look(size=(240, 330), width=0.9, height=1.0, shadow=False)
 def window(pen: Pen, thing: Thing) -> None:
-    """A window on the sky of the hour; the sky in it is part of the window."""
+    """Draw a window; the sky behind it, in the scene's light, is part of the window."""
     high, low = {
         "day": ((118, 182, 232), (206, 232, 246)),
         "dusk": ((116, 92, 148), (250, 180, 128)),
@@ -195,7 +195,7 @@ def teddy(pen: Pen, thing: Thing) -> None:
 
 @look(size=(660, 780), width=1.0, height=0.42)
 def bathtub(pen: Pen, thing: Thing) -> None:
-    """Seen from a little above; what floats in it stands on its water, between 0.26 and 0.36 above the floor."""
+    """Draw a bathtub from a little above; floating things stand on its water, 0.26 to 0.36 above the floor."""
     china = (246, 248, 250)
     for u in (-0.36, 0.36):
         pen.ellipse(u, -0.02, 0.05, 0.03, (206, 174, 96))

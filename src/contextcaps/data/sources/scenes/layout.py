@@ -1,4 +1,4 @@
-"""Where the things of a scene stand: one function per kind of scene.
+"""Place the things of a scene: one function for each kind of scene.
 
 A thing's appearance is drawn once. Only its place depends on the attempt, so that an attempt that is thrown away
 because something was hidden (see `contextcaps.data.sources.scenes.drawing`) changes nobody's size or colour.
@@ -32,7 +32,7 @@ _COPIES = {"cloud": 3, "boat": 3, "house": 3, "tree": 3, "fir": 4, "flower": 5, 
 _COPIES |= {"car": 2, "cushion": 3, "gift": 3, "star": 4, "starfish": 2, "duck": 2, "orange": 3}
 """Most copies of a class in one scene, where that is more than one."""
 _MOOD, _APPEARANCE, _PLACE = 1, 2, 3
-"""What a hash is for, so that the numbers drawn for one purpose do not depend on those for another."""
+"""Purposes of hashes, so that the numbers drawn for one purpose do not depend on those for another."""
 _CROWDED = 0.25
 """Part of the smaller of two boxes that may overlap without another place being tried."""
 
@@ -41,12 +41,12 @@ Span = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """A scene that is ready to be drawn."""
+    """Describes a scene that is ready to be drawn."""
 
     kind: str
     mood: Mood
     horizon: float
-    """Where the ground begins, or the floor."""
+    """Height of the horizon, or of the floor's far edge."""
     things: tuple[Thing, ...]
     """From back to front."""
     details: int
@@ -54,7 +54,7 @@ class Scene:
 
 
 class _Stage:
-    """Things being placed on a scene of given classes."""
+    """Places things in a scene of given classes."""
 
     def __init__(self, state: int, attempt: int, present: frozenset[str], mood: Mood) -> None:
         self.present, self.mood = present, mood
@@ -107,7 +107,7 @@ class _Stage:
 
 
 def _overlap(one: Thing, other: Thing) -> float:
-    """Part of the smaller of two boxes that the other covers."""
+    """Return the part of the smaller of two boxes that the other covers."""
     (left, top, right, bottom), (other_left, other_top, other_right, other_bottom) = one.box, other.box
     width, height = min(right, other_right) - max(left, other_left), min(bottom, other_bottom) - max(top, other_top)
     if width <= 0 or height <= 0:
@@ -117,7 +117,7 @@ def _overlap(one: Thing, other: Thing) -> float:
 
 
 def _sky(stage: _Stage, horizon: float) -> None:
-    """The sun or the moon, on the side that the light comes from, and clouds."""
+    """Place the sun or the moon, on the side that the light comes from, and clouds."""
     across = (0.12, 0.42) if stage.mood.side < 0 else (0.58, 0.88)
     low = stage.mood.light == "dusk"
     stage.put("sun", across, (horizon - 0.16, horizon - 0.02) if low else (0.2, horizon - 0.14), layer=0)
@@ -231,7 +231,7 @@ _LAYOUTS: dict[str, tuple[Callable[[_Stage, float], None], Span]] = {
     "nursery": (_nursery, (0.64, 0.72)),
     "bathroom": (_bathroom, (0.66, 0.74)),
 }
-"""Kind → how it is laid out, and the range of its horizon (of floor or table indoors)."""
+"""Kind → its layout function, and the range of its horizon (of floor or table indoors)."""
 
 
 def lay_out(state: int, kind: int, light: str, present: frozenset[str], attempt: int) -> Scene:

@@ -1,4 +1,4 @@
-"""Looks of `scenes`: how an object appears by itself, whatever company it keeps.
+"""Define how an object of `scenes` looks by itself, whatever is beside it.
 
 A look is a drawing function with a distribution of sizes, hues and turns. Twins share a look, so nothing that can be
 seen of the object alone tells them apart. What neighbours have in common is the scene's `Mood`: one wind for
@@ -20,21 +20,21 @@ LeanRule = Literal["none", "wind", "little", "any"]
 
 @dataclasses.dataclass(frozen=True)
 class Mood:
-    """What all of a scene's objects share; drawn alike for every kind of scene."""
+    """Holds what all of a scene's objects share; drawn alike for every kind of scene."""
 
     light: str
     """"day", "dusk" or "night"."""
     wind: int
     """Degrees by which the wind makes things lean, clockwise: -12 to -4 or 4 to 12."""
     side: int
-    """Where the light comes from: -1 the left, 1 the right. Shadows fall to the other side."""
+    """Side that the light comes from: -1 left, 1 right. Shadows fall to the other side."""
     theme: int
     """Hue in degrees of things that go together."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """How something is drawn and how it varies."""
+    """Describes how something is drawn and how it varies."""
 
     draw: Callable[["Pen", "Thing"], None]
     size: tuple[int, int]
@@ -50,15 +50,15 @@ class Look:
     pivot: int
     """Height of the point about which it turns, in hundredths of a unit."""
     shadow: bool
-    """Whether it stands on the ground and throws a shadow."""
+    """It stands on the ground and throws a shadow."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Thing:
-    """One object: its class, its appearance, and its place."""
+    """Describes an object: its class, its appearance, and its place."""
 
     name: str
-    """Its class."""
+    """Name of its class."""
     look: str
     size: float
     hue: int
@@ -72,11 +72,11 @@ class Thing:
     layer: int = 0
     """Things of a higher layer are drawn later; within a layer, those that stand lower."""
     grounded: bool = True
-    """Whether it throws its shadow where it stands, if its look has one."""
+    """It throws its shadow where it stands, if its look has one."""
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """About what it covers: left, top, right, bottom."""
+        """Return roughly what it covers: left, top, right, bottom."""
         look = LOOKS[self.look]
         half = look.width * self.size / 2
         return self.x - half, self.y - look.height * self.size, self.x + half, self.y
@@ -94,7 +94,7 @@ def look(
     pivot: int = 0,
     shadow: bool = True,
 ) -> Callable[[Callable[[Pen, Thing], None]], Callable[[Pen, Thing], None]]:
-    """Decorator: register a drawing function as the look of its name."""
+    """Decorate a drawing function to register it as the look of its name."""
 
     def register(draw: Callable[[Pen, Thing], None]) -> Callable[[Pen, Thing], None]:
         LOOKS[draw.__name__] = Look(draw, size, width, height, hue, lean, pivot, shadow)

@@ -1,4 +1,4 @@
-"""Looks of things found outdoors, and of the twins (`contextcaps.data.sources.scenes.world.TWINS`), found in both."""
+"""Draw things found outdoors, and the twins (`contextcaps.data.sources.scenes.world.TWINS`), found in both."""
 
 from contextcaps.data.sources.scenes.canvas import Pen, blend, hued, shade
 from contextcaps.data.sources.scenes.dice import Dice
@@ -14,7 +14,7 @@ _WHITE, _CREAM, _DARK, _WOOD, _STEEL = (250, 250, 248), (250, 240, 218), (52, 48
 
 @look(size=(120, 170), width=1.0, height=1.0, pivot=50, shadow=False)
 def globe(pen: Pen, thing: Thing) -> None:
-    """A pale ball of light: the moon, or a lamp."""
+    """Draw a pale ball of light: the moon, or a lamp."""
     pale = hued(48, 8 + thing.hue % 18, 100)
     for radius, alpha in ((1.0, 16), (0.82, 24), (0.66, 36)):
         pen.ellipse(0, -0.5, radius, radius, pale, alpha, marked=False, glowing=True)
@@ -25,7 +25,7 @@ def globe(pen: Pen, thing: Thing) -> None:
 
 @look(size=(190, 290), width=0.9, height=1.0, lean="wind")
 def sailboat(pen: Pen, thing: Thing) -> None:
-    """Two sails on a hull, heeling with the wind."""
+    """Draw two sails on a hull, heeling with the wind."""
     hull, sail = hued(thing.hue, 62, 80), blend(_WHITE, hued(thing.hue + 150, 50, 95), thing.variant % 30)
     pen.stroke((0.0, -0.2), (0.0, -1.0), 0.03, _WOOD)
     pen.polygon([(0.03, -0.98), (0.13, -0.62), (0.42, -0.25), (0.03, -0.25)], sail)
@@ -38,7 +38,7 @@ def sailboat(pen: Pen, thing: Thing) -> None:
 
 @look(size=(210, 300), width=1.0, height=0.5)
 def car(pen: Pen, thing: Thing) -> None:
-    """A small rounded car."""
+    """Draw a small rounded car."""
     paint = hued(thing.hue, 66, 86)
     glass = (188, 222, 236)
     pen.polygon([(-0.3, -0.27), (-0.2, -0.47), (0.12, -0.47), (0.27, -0.27)], shade(paint, 92))
@@ -55,7 +55,7 @@ def car(pen: Pen, thing: Thing) -> None:
 
 @look(size=(240, 330), width=0.94, height=1.0, hue="theme", lean="wind")
 def canopy(pen: Pen, thing: Thing) -> None:
-    """A striped canopy on a pole: a parasol, or an umbrella."""
+    """Draw a striped canopy on a pole: a parasol, or an umbrella."""
     cloth = hued(thing.hue, 66, 90)
     pen.stroke((0, 0), (0, -0.98), 0.035, (120, 88, 66))
     edge = [(-0.47 + 0.1175 * step, -0.52 + (0.03 if step % 2 else 0.0)) for step in range(9)]
@@ -71,7 +71,7 @@ def canopy(pen: Pen, thing: Thing) -> None:
 
 @look(size=(120, 180), width=1.0, height=1.0, hue="warm", lean="any", pivot=50, shadow=False)
 def five_points(pen: Pen, thing: Thing) -> None:
-    """A plump star: a starfish, or a star."""
+    """Draw a plump star: a starfish, or a star."""
     body = hued(thing.hue, 64, 97)
     tips = [(0.0, -1.0), (0.476, -0.655), (0.294, -0.095), (-0.294, -0.095), (-0.476, -0.655)]
     hollows = [(0.15, -0.706), (0.243, -0.421), (0.0, -0.245), (-0.243, -0.421), (-0.15, -0.706)]
@@ -87,7 +87,7 @@ def five_points(pen: Pen, thing: Thing) -> None:
 
 @look(size=(105, 165), width=1.0, height=1.0, hue="warm")
 def sphere(pen: Pen, thing: Thing) -> None:
-    """A plain round thing: a ball, or an orange."""
+    """Draw a plain round thing: a ball, or an orange."""
     skin = hued(thing.hue, 82, 96)
     pen.ellipse(0, -0.5, 0.5, 0.5, shade(skin, 76))
     pen.ellipse(0.05 * pen.side, -0.54, 0.44, 0.44, shade(skin, 90))

@@ -1,4 +1,4 @@
-"""The built-in source `scenes`: drawn pictures of eight kinds of scene, in which context matters. Nothing to download.
+"""Draw the pictures of the built-in source `scenes`: eight kinds of scene in which context matters.
 
     >>> from contextcaps.data import open_source
     >>> scenes = open_source("scenes", count=20, size=32)
@@ -38,7 +38,7 @@ import PIL
 
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Boxes, Sample
-from contextcaps.data.source import Source, register_source
+from contextcaps.data.source import Source
 from contextcaps.data.sources.scenes.dice import fold, fold_all
 from contextcaps.data.sources.scenes.drawing import Drawing, draw
 from contextcaps.data.sources.scenes.world import CLASSES, KINDS, choose, cooccurrence, presence
@@ -47,16 +47,15 @@ from contextcaps.data.vocabulary import choose_split
 __all__ = ["ScenesSource"]
 
 _EDITION = 1
-"""Counts changes of the drawings, for caches: raise it with every change that moves a pixel or a label (tests tell)."""
+"""Version of the drawings, for caches: raise it with every change of a pixel or a label (tests notice)."""
 _SMALLEST, _LARGEST = 32, 256
 _SPLITS = ("train", "validation", "test")
 _IMAGE = 0
-"""What an image's own hash is for; see `contextcaps.data.sources.scenes.layout` for the others."""
+"""Purpose of an image's own hash; `contextcaps.data.sources.scenes.layout` has the others."""
 
 
-@register_source("scenes")
 class ScenesSource(Source):
-    """Generated scenes.
+    """Gives drawn scenes.
 
     Args:
         location: none; must be empty.
@@ -109,11 +108,11 @@ class ScenesSource(Source):
         return self._present.copy()
 
     def scene_kind(self, index: int) -> str:
-        """The name of a sample's kind of scene, such as "coast"."""
+        """Return the name of a sample's kind of scene, such as "coast"."""
         return KINDS[self._kinds[index]].name
 
     def drawing(self, index: int) -> Drawing:
-        """A sample's picture with all that is known of it: every object's class, appearance, place and pixels."""
+        """Draw a sample's picture with every object's class, appearance, place and pixels."""
         kind = int(self._kinds[index])
         light = KINDS[kind].choices[0][self._chosen[index, 0]].light
         present = frozenset(CLASSES[label] for label in self.labels_of(index))
@@ -131,7 +130,7 @@ class ScenesSource(Source):
         )
 
     def true_cooccurrence(self) -> tuple[np.ndarray, np.ndarray]:
-        """The probabilities of each class [J] and of each two together [J, J] (the diagonal: each class), float64.
+        """Return the probabilities of each class [J] and of each two together [J, J] (diagonal: each class), float64.
 
         Exact, from the probability model; the labels are draws from it, and none is lost to occlusion.
         """
@@ -143,7 +142,7 @@ class ScenesSource(Source):
 
 
 def _boxes(drawing: Drawing) -> Boxes:
-    """A box around the visible pixels of every object, parts of the landscape or room included."""
+    """Return a box around the visible pixels of every object, parts of the landscape or room included."""
     labels, corners = [], []
     for number, label in enumerate(drawing.classes, start=1):
         shown = drawing.objects == number

@@ -1,4 +1,4 @@
-"""The world of `scenes`: which classes there are, and with what probability they appear together.
+"""Define the classes of `scenes`, and the probabilities with which they appear together.
 
 A scene is of one kind. The kind brings some classes always, and then makes independent choices, each among
 alternatives that bring some classes together (or none). So given the kind y, with the choices c,
@@ -38,12 +38,12 @@ TWINS = (
     ("starfish", "star"),
     ("ball", "orange"),
 )
-"""Pairs that are drawn by the same function, with sizes, colours and turns from the same distribution."""
+"""Pairs of classes drawn by the same function, with sizes, colours and turns from the same distribution."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Alternative:
-    """One outcome of a choice."""
+    """Describes one outcome of a choice."""
 
     percent: int
     classes: tuple[str, ...] = ()
@@ -56,11 +56,11 @@ Choice = tuple[Alternative, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of scene."""
+    """Describes a kind of scene."""
 
     name: str
     percent: int
-    """How many of a hundred scenes are of this kind."""
+    """Percentage of scenes that are of this kind."""
     always: tuple[str, ...]
     """Classes that every scene of this kind has."""
     choices: tuple[Choice, ...]
@@ -68,7 +68,7 @@ class Kind:
 
 
 def _one_of(*alternatives: tuple[int, tuple[str, ...]]) -> Choice:
-    """One of these, or nothing with the percentage that is left."""
+    """Return the choice of one of these, or of nothing with the percentage that is left."""
     rest = 100 - sum(percent for percent, _ in alternatives)
     return (*(Alternative(percent, classes) for percent, classes in alternatives), Alternative(rest))
 
@@ -229,7 +229,7 @@ def choose(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def presence(kinds: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """The classes [n, J], uint8, of the scenes that `choose` drew."""
+    """Return the classes [n, J], uint8, of the scenes that `choose` drew."""
     present = np.zeros((len(kinds), len(CLASSES)), dtype=np.uint8)
     for number, kind in enumerate(KINDS):
         rows = np.flatnonzero(kinds == number)
@@ -240,7 +240,7 @@ def presence(kinds: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 
 def _table(choice: Choice) -> np.ndarray:
-    """The classes [alternatives, J], uint8, that each alternative brings."""
+    """Return the classes [alternatives, J], uint8, that each alternative brings."""
     table = np.zeros((len(choice), len(CLASSES)), dtype=np.uint8)
     for row, alternative in enumerate(choice):
         table[row, [_INDEX[name] for name in alternative.classes]] = 1
@@ -248,7 +248,7 @@ def _table(choice: Choice) -> np.ndarray:
 
 
 def cooccurrence() -> tuple[np.ndarray, np.ndarray]:
-    """The model's exact probabilities of each class [J] and of each two together [J, J] (the diagonal: each class)."""
+    """Return the exact probabilities of each class [J] and of each two together [J, J] (the diagonal: each class)."""
     together = np.zeros((len(CLASSES), len(CLASSES)))
     for kind in KINDS:
         always = _table((Alternative(100, kind.always),))

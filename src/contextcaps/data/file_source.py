@@ -1,10 +1,10 @@
-"""Sources whose samples are image files in a folder: finding the files without leaving it, and keeping the index."""
+"""Provide the base of sources whose samples are image files in a folder: safe file access and the list of samples."""
 
 import contextlib
 import dataclasses
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
@@ -12,20 +12,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from contextcaps.data.problems import DataError, OnBad
-from contextcaps.data.sample import Boxes, Sample
+from contextcaps.data.sample import Boxes, Corners, Sample
 from contextcaps.data.source import Source
 from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
-from contextcaps.data.vocabulary import choose_split
 
 __all__ = [
     "BadSample",
     "FileSource",
     "Folder",
     "Record",
-    "boxes_from",
     "check_access",
-    "choose",
-    "fraction",
+    "require_choice",
+    "require_fraction",
+    "clip_corners",
     "read_in_threads",
 ]
 
@@ -34,14 +33,14 @@ Result = TypeVar("Result")
 
 
 class BadSample(Exception):
-    """What is wrong with one sample, as a phrase; becomes one of the source's problems."""
+    """Says in a phrase what is wrong with one sample; becomes one of the source's problems."""
 
 
 class Folder:
-    """A folder that files are read from, and never out of: links that lead outside are not followed.
+    """Gives access to the files of a folder and to none outside: links that lead out are not followed.
 
     Args:
-        path: the folder; it may be a link itself, since it is what the user named.
+        path: the folder; may be a link itself, since the user named it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +49,7 @@ class Folder:
         self._held: dict[Path, bool] = {}
 
     def member(self, name: object, base: Path | None = None) -> Path:
-        """The path of a file that the data names, relative to `base`; a `BadSample` if it points outside."""
+        """Return the path of a file that the data names, relative to `base`; raise `BadSample` if it points outside."""
         if not isinstance(name, str) or not name.strip() or "\0" in name:
             raise BadSample(f"expected a file name, got {name!r}")
         if PurePosixPath(name).is_absolute() or PureWindowsPath(name).drive or name.startswith("\\"):
@@ -60,11 +59,11 @@ class Folder:
         return (base or self.path) / name
 
     def relative(self, path: Path) -> str:
-        """A path as messages and fingerprints show it."""
+        """Return a path as messages and fingerprints show it."""
         return path.relative_to(self.path).as_posix() if path.is_relative_to(self.path) else path.as_posix()
 
     def facts(self, path: Path) -> str:
-        """A file's name, size in bytes and time of change in ns; a `BadSample` if it cannot be used."""
+        """Return a file's name, size in bytes and time of change in ns; raise `BadSample` if it cannot be used."""
         name = self.relative(path)
         try:
             found = os.lstat(path)
@@ -84,7 +83,7 @@ class Folder:
         return f"{name} {found.st_size} {found.st_mtime_ns}"
 
     def entries(self, folder: Path) -> list[os.DirEntry[str]]:
-        """What is in a folder, sorted by name; a `BadSample` if it is a link to outside or cannot be read."""
+        """List a folder by name; raise `BadSample` if it is a link to outside or cannot be read."""
         if not self.holds(folder):
             raise BadSample(f"{self.relative(folder)} is a link out of the folder; links are followed only inside it")
         try:
@@ -94,7 +93,7 @@ class Folder:
             raise BadSample(f"folder {self.relative(folder)} cannot be read ({error.strerror})") from None
 
     def holds(self, folder: Path) -> bool:
-        """Whether a folder is inside this one, once links are followed."""
+        """Return whether a folder is inside this one, once links are followed."""
         # Once for each folder, not for each file: a set has a hundred thousand files, but few folders.
         if folder not in self._held:
             self._held[folder] = self._is_inside(folder)
@@ -107,7 +106,7 @@ class Folder:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What a source keeps of one sample."""
+    """Holds what a source keeps of one sample."""
 
     id: str
     image: Path
@@ -117,9 +116,23 @@ class Record:
     boxes: Boxes | None = None
     mask: Callable[[], np.ndarray] | None = None
 
+    @classmethod
+    def from_objects(
+        cls,
+        name: str,
+        image: Path,
+        objects: Sequence[tuple[int, Corners]],
+        facts: tuple[str, ...],
+        mask: Callable[[], np.ndarray] | None = None,
+    ) -> "Record":
+        """Return the record of an image with these objects: class index and box of each."""
+        labels = tuple(sorted({label for label, _ in objects}))
+        boxes = Boxes.from_lists([label for label, _ in objects], [corners for _, corners in objects])
+        return cls(name, image, labels, facts, boxes, mask)
+
 
 class FileSource(Source):
-    """A source that keeps a list of `Record`s. A subclass calls `_keep` for each and ends with `_finish`.
+    """Keeps a list of `Record`s: a subclass's constructor calls `_keep` for each and ends with `_finish`.
 
     Args:
         name: for messages.
@@ -134,6 +147,8 @@ class FileSource(Source):
         self._settings = {**settings, "unlabelled": unlabelled}
         self._records: list[Record] = []
         self._ids: set[str] = set()
+        self._without_extent = 0
+        """Objects left out since their box has no extent in the image."""
 
     def __len__(self) -> int:
         return len(self._records)
@@ -152,7 +167,7 @@ class FileSource(Source):
             yield from record.facts
 
     def _keep(self, record: Record) -> None:
-        """Add a sample, unless its id was there before or it has no label and that is not wanted."""
+        """Add a sample, unless its id is taken or it has no label and such images are left out."""
         if record.id in self._ids:
             self.problems.add(record.id, f"this id was there before; {record.facts[0].rsplit(' ', 2)[0]} is left out")
             return
@@ -163,27 +178,23 @@ class FileSource(Source):
         except DataError as error:
             self.problems.add(record.id, str(error))
 
-    def _choose_split(self, split: str | None) -> tuple[str, ...]:
-        """The splits to read: the one asked for in its own word or the plain one, or all that there are."""
-        if split is None:
-            return self.splits
-        self.split = choose_split(split, self.splits, self.name)
-        return (self.split,)
-
     def _finish(self) -> None:
+        """Note what was left out, then check the whole."""
+        if self._without_extent:
+            self.notes.append(f"{self._without_extent} objects whose box has no extent in the image not counted")
         self.notes += self._unlabelled.notes()
         self._settle()
 
 
 def check_access(name: str, *paths: Path) -> None:
-    """Refuse files and folders that are there but may not be read; those that are missing pass.
+    """Raise for files and folders that are there but may not be read; those that are missing pass.
 
     Args:
-        name: the source's.
+        name: the source's name, for the message.
         paths: files, or folders to be listed and entered.
     """
     for path in paths:
-        # What else is wrong is told, with what was expected there, by whoever needs the file.
+        # Whoever needs the file reports other errors, with what was expected there.
         with contextlib.suppress(OSError):
             _check_one(name, path)
 
@@ -200,7 +211,7 @@ def _check_one(name: str, path: Path) -> None:
 
 
 def read_in_threads(read: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result | BadSample]:
-    """What `read` gives for each item, in their order; its `BadSample`s are handed over, not raised."""
+    """Yield the result of `read` for each item, in order; its `BadSample`s are yielded, not raised."""
 
     def attempt(item: Item) -> Result | BadSample:
         try:
@@ -212,20 +223,19 @@ def read_in_threads(read: Callable[[Item], Result], items: Iterable[Item]) -> It
         yield from threads.map(attempt, items)
 
 
-def choose(option: str, value: str, offered: tuple[str, ...]) -> Any:
-    """An option's value, if it is one of those offered."""
+def require_choice(option: str, value: str, offered: tuple[str, ...]) -> None:
+    """Raise unless an option's value is one of those offered."""
     if value not in offered:
         raise DataError(f"{option}: expected one of {', '.join(offered)}, got {value!r}")
-    return value
 
 
-def fraction(option: str, value: float) -> float:
-    """An option's value, if it is a number from 0 to 1."""
+def require_fraction(option: str, value: float) -> None:
+    """Raise unless an option's value is a number from 0 to 1."""
     if not 0 <= value <= 1:
         raise DataError(f"{option}: expected a fraction of the image from 0 to 1, got {value}")
-    return float(value)
 
 
-def boxes_from(labels: list[int], corners: list[tuple[float, float, float, float]]) -> Boxes:
-    """Boxes of a list of classes and one of left, top, right, bottom as fractions."""
-    return Boxes(np.asarray(labels, dtype=np.int64), np.asarray(corners, dtype=np.float32).reshape(-1, 4))
+def clip_corners(corners: Iterable[float]) -> Corners | None:
+    """Clip a box at the image's edges; return None if nothing of it is left."""
+    left, top, right, bottom = (min(max(value, 0.0), 1.0) for value in corners)
+    return (left, top, right, bottom) if right > left and bottom > top else None

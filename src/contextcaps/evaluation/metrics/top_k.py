@@ -1,4 +1,4 @@
-"""The k classes with the highest scores, whatever those scores are."""
+"""Count how many of the k classes with the highest scores are present."""
 
 import dataclasses
 
@@ -14,23 +14,23 @@ __all__ = ["TopK", "count_top_k", "hits"]
 
 @dataclasses.dataclass(frozen=True)
 class TopK:
-    """How often the k best-scored classes of an image are present; overall, as OP, OR and OF1 are."""
+    """Counts present classes among the k best-scored of each image, over all images together, as OP, OR and OF1 do."""
 
     k: int
     hits: Tensor
-    """[...], present classes among the k best, of all images together."""
+    """[...], present classes among the k best of each image, all images together."""
     present: Tensor
     """[...], present classes of all images."""
     images: int
 
     def summary(self) -> dict[str, Tensor]:
-        """precision, recall and F1, each [...]; recall and F1 are NaN if nothing is present anywhere."""
-        said = torch.full_like(self.present, self.k * self.images)
+        """Return precision, recall and F1, each [...]; recall and F1 are NaN if nothing is present anywhere."""
+        predicted = torch.full_like(self.present, self.k * self.images)
         nothing = torch.where(self.present > 0, 0.0, torch.nan)
         return {
-            "precision": ratio(self.hits, said),
+            "precision": ratio(self.hits, predicted),
             "recall": ratio(self.hits, self.present) + nothing,
-            "F1": ratio(2 * self.hits, said + self.present) + nothing,
+            "F1": ratio(2 * self.hits, predicted + self.present) + nothing,
         }
 
 
@@ -42,7 +42,7 @@ def count_top_k(
     device: torch.device | str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> TopK:
-    """Count the hits among the k best of each image; k is J if there are fewer classes. Arguments as elsewhere here."""
+    """Count the hits among the k (at most J) best of each image; other arguments as for `average_precision`."""
     pairs = Pairs(scores, targets, device, chunk_bytes)
     k = min(require_count("k", k), pairs.classes)
     total = torch.zeros(2, dtype=torch.float64, device=pairs.device)
@@ -53,7 +53,7 @@ def count_top_k(
 
 
 def hits(scores: Tensor, targets: Tensor, k: int) -> Tensor:
-    """Present classes among the k best of each image: [r, J] to [r], float64.
+    """Count the present classes among the k best of each image: [r, J] to [r], float64.
 
     Where several scores are equal at the k-th place, it is the expected number over all ways to choose among them, so
     that the order of the classes does not matter.
