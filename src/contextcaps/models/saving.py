@@ -98,11 +98,6 @@ def read_config(path: Path) -> ModelConfig:
         raise ModelFileError(f"{path}: cut off or no JSON ({error}); save or download the model again") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
         raise ModelFileError(f'{path}: not a configuration of contextcaps (no "format": "{FORMAT}")')
-    if document.get("routing") == "em" and "em_inverse_temperature" not in document:
-        raise ModelFileError(
-            f'{path}: "em_inverse_temperature" is missing; of models saved before there was one it is 0.01 · K/J '
-            "(capsules by classes)"
-        )
     try:
         # Published weights of a backbone would only be overwritten: do not fetch them.
         return ModelConfig.from_dict({**document, "pretrained": False})
