@@ -232,7 +232,7 @@ def build_backbone(config: ModelConfig, start: bool = True) -> Backbone:
         start: load the weights that a backbone starts from; False where others are loaded right after.
     """
     if config.backbone == "paper":
-        return PaperBackbone(config.in_channels, both=config.head != "capsules")
+        return PaperBackbone(config.in_channels, both=config.capsules is None)
     if config.backbone == "small":
         return SmallBackbone(config.in_channels, config.image_size)
     if config.backbone.startswith("timm:"):

@@ -139,7 +139,7 @@ class Trained:
                 f"{100 * prior:.1f} %"
             )
         table = "\n".join(f"| {name} | {_literal(value)} |" for name, value in rows.items())
-        kind = "A capsule network" if config.head == "capsules" else "A network"
+        kind = "A capsule network" if config.capsules is not None else "A network"
         return _CARD.format(model=config.model, kind=kind, table=table)
 
 

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from contextcaps.models.config import ModelConfig
+from contextcaps.models.head_base import Step, count_weights
 from contextcaps.models.rivals.head import RivalHead, start_embedding
+from contextcaps.models.sections import MLGCNConfig
 
 __all__ = ["MLGCNHead", "label_graph"]
 
@@ -20,9 +22,10 @@ class MLGCNHead(RivalHead):
     is the identity, and each class is on its own.
     """
 
-    def __init__(self, config: ModelConfig, in_channels: int, grid: tuple[int, int]) -> None:
+    def __init__(self, config: ModelConfig, own: MLGCNConfig, in_channels: int, grid: tuple[int, int]) -> None:
         super().__init__(config, in_channels, grid)
-        width, classes = config.head_width, config.num_classes
+        width, classes = own.width, config.num_classes
+        self.width = width  # d
         self.adjacency: Tensor
         self.register_buffer("adjacency", torch.eye(classes))  # [J, J]
         self.labels = nn.Parameter(start_embedding(classes, width))  # [J, d]
@@ -47,13 +50,13 @@ class MLGCNHead(RivalHead):
         pooled = features.amax(dim=(2, 3))  # [B, C]
         return pooled @ self.classifiers().to(pooled.dtype).T  # [B, J]
 
-    def steps(self) -> list[tuple[str, tuple[int, ...], nn.Module | nn.Parameter]]:
-        width, classes = self.config.head_width, self.config.num_classes
+    def steps(self) -> list[Step]:
+        width, classes = self.width, self.config.num_classes
         return [
-            ("global max pooling [C]", (self.in_channels,), nn.Identity()),
-            ("label embeddings [J, d]", (classes, width), self.labels),
-            ("graph convolution [J, 4d]", (classes, 4 * width), self.first),
-            ("graph convolution [J, C]", (classes, self.in_channels), self.second),
+            Step("global max pooling [C]", (self.in_channels,), 0),
+            Step("label embeddings [J, d]", (classes, width), count_weights(self.labels)),
+            Step("graph convolution [J, 4d]", (classes, 4 * width), count_weights(self.first)),
+            Step("graph convolution [J, C]", (classes, self.in_channels), count_weights(self.second)),
         ]
 
 
