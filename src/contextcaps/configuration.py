@@ -248,7 +248,8 @@ def _require_known_names(kind: type[Configuration], layer: Mapping[str, Any]) ->
         if name in known:
             continue
         first, _, last = name.rpartition(".")
-        near = [each for each in known if each.endswith(f".{last}")] or difflib.get_close_matches(name, known, n=1)
+        alike = [each for each in known if "." in each or not first]
+        near = [each for each in known if each.endswith(f".{last}")] or difflib.get_close_matches(name, alike, n=1)
         owner = sections.get(first, kind)
         prefix = f"{first}." if first in sections else ""
         fields = [f"{prefix}{field.name}" for field in dataclasses.fields(owner)]

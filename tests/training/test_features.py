@@ -48,7 +48,7 @@ def prepared(cache):
 
 @pytest.fixture(scope="module")
 def network(prepared) -> CapsuleNetwork:
-    network = create_model("capsnet", len(prepared.classes), 64, "lite0", types=2)
+    network = create_model("capsnet", len(prepared.classes), 64, "lite0", capsules={"types": 2})
     network.freeze_backbone()
     return network
 
@@ -99,7 +99,7 @@ def test_they_are_kept_for_whatever_they_depend_on(network, prepared, cache) -> 
     assert (first / "features.bin").stat().st_mtime_ns == made
     other_head = create_model("gap", len(prepared.classes), 64, "lite0")
     assert folder(network=other_head) == first
-    finetuned = create_model("capsnet", len(prepared.classes), 64, "lite0", types=2)
+    finetuned = create_model("capsnet", len(prepared.classes), 64, "lite0", capsules={"types": 2})
     with torch.no_grad():
         next(finetuned.backbone.parameters()).mul_(1.01)
     others = [

@@ -26,7 +26,7 @@ def batch(step: int = 0, count: int = 4) -> Batch:
 def module(tmp_path, model: str = "capsnet", steps: int = 10, **changes) -> TaggingModule:
     torch.manual_seed(0)
     config = small_config(tmp_path / "run", tmp_path, model=model, **changes)
-    network = create_model(model, CLASSES, 32, "small", types=2, reconstruction=config.reconstruction > 0)
+    network = create_model(model, CLASSES, 32, "small", capsules={"types": 2}, reconstruction=config.reconstruction > 0)
     return TaggingModule(network, config, steps)
 
 
@@ -82,7 +82,7 @@ def test_schedules(tmp_path, schedule, steps) -> None:
 
 
 def test_biases_and_norms_do_not_decay(tmp_path) -> None:
-    network = create_model("contextcaps", CLASSES, 32, "small", types=2)
+    network = create_model("contextcaps", CLASSES, 32, "small", capsules={"types": 2})
     decaying, others = parameter_groups(network, 0.3)
     assert (decaying["weight_decay"], others["weight_decay"]) == (0.3, 0.0)
     assert len(decaying["params"]) + len(others["params"]) == len(list(network.parameters()))

@@ -52,7 +52,7 @@ class DemoSettings:
             data=self.source("train", self.images),
             val_data=self.source("validation", self.validation_images),
             model=model,
-            options={"types": self.types},
+            options={"capsules.types": self.types},
             out=str(out),
             cache=None if cache is None else str(cache),
             seed=self.seed,

@@ -29,7 +29,7 @@ def modest_defaults(data: str | None, accelerator: str | None) -> tuple[TrainCon
     return TrainConfig(
         data=modest_scenes(demo.image_size),
         out="runs/ablation",
-        options={"types": demo.types},
+        options={"capsules.types": demo.types},
         image_size=demo.image_size,
         backbone="small",
         batch_size=demo.batch_size,

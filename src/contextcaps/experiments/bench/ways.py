@@ -18,8 +18,8 @@ from contextcaps.models.head import CapsuleHead
 __all__ = ["Case", "Result", "WAYS", "Way", "autocast", "measure_case", "reason_of"]
 
 Way = Literal["eager", "compiled", "fused", "lean"]
-WAYS: dict[Way, str] = {"eager": "plain", "compiled": "plain", "fused": "fused", "lean": "lean"}
-"""Way → the head's backend: all votes in memory; the same under torch.compile; the kernels; a few votes at a time."""
+WAYS: dict[Way, str] = {"eager": "plain", "compiled": "plain", "fused": "triton", "lean": "lean"}
+"""Way → the head's engine: all votes in memory; the same under torch.compile; the kernels; a few votes at a time."""
 
 OUT_OF_MEMORY = "out of memory"
 

@@ -22,15 +22,15 @@ class RivalHead(Head):
     """
 
     takes_any_size = True
-    width: int | None = None
-    """d, width of its queries or label embeddings, where it has any."""
+    width: int = 0
+    """d, width of its queries or label embeddings; 0 where it has none."""
 
     def __init__(self, config: ModelConfig, in_channels: int, grid: tuple[int, int]) -> None:
         super().__init__(config, grid)
         self.in_channels = in_channels
 
     def savings(self) -> list[str]:
-        return [] if self.width is None else [f"a smaller {self.config.head}.width"]
+        return [f"a smaller {self.config.head}.width"] if self.width else []
 
     @abc.abstractmethod
     def logits(self, features: Tensor) -> Tensor:
