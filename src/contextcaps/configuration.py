@@ -247,14 +247,23 @@ def _require_known_names(kind: type[Configuration], layer: Mapping[str, Any]) ->
     for name in _names_in(kind, layer):
         if name in known:
             continue
-        first, _, last = name.rpartition(".")
-        alike = [each for each in known if "." in each or not first]
-        near = [each for each in known if each.endswith(f".{last}")] or difflib.get_close_matches(name, alike, n=1)
-        owner = sections.get(first, kind)
-        prefix = f"{first}." if first in sections else ""
-        fields = [f"{prefix}{field.name}" for field in dataclasses.fields(owner)]
+        section = name.rpartition(".")[0]
+        owner = sections.get(section, kind)
+        near = _nearest(name, known)
+        fields = [name for name in known if name.rpartition(".")[0] == (section if section in sections else "")]
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(fields)}"
         raise ValueError(f"{name}: no such field of {owner._title}; {hint}")
+
+
+def _nearest(name: str, known: list[str]) -> list[str]:
+    """Return the known names that a wrong one may stand for: the same field elsewhere, or one spelt nearly so."""
+    section, _, field = name.rpartition(".")
+    same = [each for each in known if each.endswith(f".{field}")]
+    inside = [each for each in known if section and each.startswith(f"{section}.")]
+    near = same or ([] if inside else difflib.get_close_matches(name, known, n=1))
+    fields = {each: each.rpartition(".")[2] for each in inside or known}
+    alike = difflib.get_close_matches(field, fields.values(), n=1)
+    return near or [each for each in fields if fields[each] in alike]
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from contextcaps.training.trainer import train
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("known")
-    options = {"types": 2, "field": "decisions"}
+    options = {"capsules.types": 2, "field": "default"}
     train(
         small_config(folder / "run", folder / "cache", model="capsnet", options=options, known=0.5, epochs=1),
         progress=False,

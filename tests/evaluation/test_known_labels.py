@@ -106,7 +106,7 @@ def test_nothing_is_drawn_where_nothing_is_revealed(tmp_path) -> None:
 @pytest.fixture(scope="module")
 def field_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("known")
-    options = {"types": 2, "field": "decisions", "field_rank": 4}
+    options = {"capsules.types": 2, "field": {"rank": 4}}
     config = small_config(folder / "run", folder / "cache", options=options, known=0.5, epochs=2)
     train(config, progress=False)
     return config

@@ -166,7 +166,10 @@ def test_the_commands_do_the_same(whole) -> None:
 
 def test_words_of_a_configuration() -> None:
     config = TrainConfig(
-        augmentation=False, deterministic=True, options={"types": 8, "routing": "em", "crf_rank": None}, model="capsnet"
+        augmentation=False,
+        deterministic=True,
+        options={"capsules.types": 8, "routing": None, "em": "default"},
+        model="capsnet",
     )
     assert tyro.cli(TrainConfig, args=train_words(config)) == config
 

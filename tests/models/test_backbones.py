@@ -77,7 +77,7 @@ def test_timm_weights_from_a_file(tmp_path) -> None:
     torch.manual_seed(1)
     published = timm.create_model("resnet10t")
     torch.save(published.state_dict(), path)
-    options = {"types": 2, "pretrained_file": str(path)}
+    options = {"capsules.types": 2, "pretrained_file": str(path)}
     network = create_model("capsnet", 3, 64, "timm:resnet10t", **options)
     images = torch.rand(1, 3, 64, 64)
     torch.testing.assert_close(
