@@ -256,7 +256,7 @@ def test_shared_votes_take_any_size() -> None:
 
 def test_too_many_weights_are_refused_with_advice() -> None:
     with pytest.raises(
-        ValueError, match=r"2,370 million weights \(votes 2,359 million\).*grid=24×24, K=18432"
+        ValueError, match=r"2,365 million weights \(votes 2,359 million\).*grid=24×24, K=18432"
     ) as refusal:
         create_model("capsnet", 1000, image_size=64, backbone="paper")
     assert "a smaller grid, or capsules.share_votes=true, or capsules.types=16, or a larger max_weights" in str(

@@ -147,7 +147,7 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path, cache, monkeypatch) -> N
     resume(tmp_path / "stopped", progress=False)
     assert finals(tmp_path / "stopped") == finals(tmp_path / "whole")
     described = tmp_path / "stopped" / "network.yaml"  # as if the preset had been another
-    described.write_text(described.read_text(encoding="utf-8").replace("field: decisions", "field: none"))
+    described.write_text(described.read_text(encoding="utf-8").replace("global_branch: true", "global_branch: false"))
     with pytest.raises(RunError, match=r"began with another network than contextcaps is now \(field\)"):
         resume(tmp_path / "stopped", progress=False)
 
