@@ -25,7 +25,7 @@ class Configuration:
     """
 
     _title: ClassVar[str] = "a configuration"
-    """What it is called in messages."""
+    """Its name in messages."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values that JSON and YAML can hold."""
@@ -157,12 +157,12 @@ for _each in (_Loader, _Dumper):
 
 
 def dump_yaml(value: Any, **options: Any) -> str:
-    """Plain values as YAML text; `options` are those of `yaml.dump`."""
+    """Write plain values as YAML text; `options` are those of `yaml.dump`."""
     return yaml.dump(value, Dumper=_Dumper, **{"sort_keys": False, "allow_unicode": True, **options})
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of YAML text.
+    """Return the value of YAML text.
 
     Raises:
         ValueError: it is no YAML; the message, of one line, says where and why.
@@ -179,7 +179,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_yaml(source: str | Path) -> dict[str, Any]:
-    """Fields and values of a YAML file (a `Path`, or a string that names one) or of YAML text."""
+    """Read the fields and values of a YAML file (a `Path`, or a string that names one) or of YAML text."""
     name = source if _is_file(source) else "YAML text"
     try:
         values = parse_yaml(Path(source).read_text(encoding="utf-8") if _is_file(source) else str(source))

@@ -225,7 +225,7 @@ def load_in_order(module: nn.Module, weights: dict[str, Tensor], left_over: int 
 
 
 def build_backbone(config: ModelConfig, start: bool = True) -> Backbone:
-    """The backbone that a configuration names.
+    """Build the backbone that a configuration names.
 
     Args:
         config: the network's.

@@ -122,7 +122,7 @@ class ModelConfig(Configuration):
 
     @property
     def scores_are_sigmoids(self) -> bool:
-        """Whether scores are sigmoids of logits, rather than lengths of capsules."""
+        """True where scores are sigmoids of logits, rather than lengths of capsules."""
         return self.capsules is None or self.field is not None
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What every head has: features in, scores out, a description of its steps."""
+"""The base of all heads: features in, scores out, a description of the steps."""
 
 import abc
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class Intermediates(NamedTuple):
 
 
 class ModelOutput(NamedTuple):
-    """What a network says of a batch of images."""
+    """A network's output for a batch of images."""
 
     scores: Tensor
     """[B, J], each class's score between 0 and 1: the length of its decision capsule."""
@@ -63,7 +63,7 @@ class Head(nn.Module, abc.ABC):
     """
 
     takes_any_size: bool
-    """Whether the head takes grids other than its own: no weight of it belongs to a grid position."""
+    """True where the head takes grids other than its own: no weight of it belongs to a grid position."""
 
     def __init__(self, config: ModelConfig, grid: tuple[int, int]) -> None:
         super().__init__()

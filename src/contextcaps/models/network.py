@@ -53,7 +53,7 @@ class CapsuleNetwork(
         super().__init__()
         self.config = config
         self.frozen = False
-        """Whether the backbone stays as it is."""
+        """True where the backbone stays as it is."""
         self.backbone = build_backbone(config, start)
         self.pixel_mean: Tensor
         self.pixel_std: Tensor
@@ -105,7 +105,7 @@ class CapsuleNetwork(
         return self.head.grid
 
     def forward(self, images: Tensor, return_intermediates: bool = False, known: Tensor | None = None) -> ModelOutput:
-        """Scores [B, J] and decisions [B, J, I] of images [B, C, H, W], and on request every step in between.
+        """Return scores [B, J] and decisions [B, J, I] of images [B, C, H, W], and on request every step in between.
 
         Where labels are known, [B, J] with 1 for present, 0 for absent and NaN for the others, a network with a field
         between its decisions takes them into account; what is known is its own score.
@@ -113,7 +113,7 @@ class CapsuleNetwork(
         return self.from_features(self.features(images), return_intermediates, known)
 
     def features(self, images: Tensor) -> Tensor:
-        """The backbone's features [B, C', H', W'] of images [B, C, H, W]."""
+        """Return the backbone's features [B, C', H', W'] of images [B, C, H, W]."""
         pixels = images / 255 if isinstance(images, Tensor) and images.dtype == torch.uint8 else images
         sizes = {"C": self.config.in_channels}
         if not self.head.takes_any_size:
@@ -127,7 +127,7 @@ class CapsuleNetwork(
     def from_features(
         self, features: Tensor, return_intermediates: bool = False, known: Tensor | None = None
     ) -> ModelOutput:
-        """What `forward` gives, from features [B, C', H', W'] that `features` gave, at whatever time and precision."""
+        """Return what `forward` does, from features [B, C', H', W'] that `features` gave, in whatever precision."""
         if not torch.is_autocast_enabled(features.device.type):
             features = features.to(self.pixel_mean.dtype)
         if known is not None:
@@ -151,7 +151,7 @@ class CapsuleNetwork(
     def _in_context(
         self, field: DecisionField, output: ModelOutput, features: Tensor, known: Tensor | None
     ) -> ModelOutput:
-        """What the head says of each class, after the classes have heard of each other and of what is known."""
+        """Let the field correct the head's output by the other classes and by what is known."""
         pooled = None if field.global_branch is None else features.mean(dim=(2, 3))  # [B, C]
         logits = score_logits(output.scores) if output.logits is None else output.logits  # [B, J]
         found = field(logits, known, pooled)
@@ -170,7 +170,7 @@ class CapsuleNetwork(
         require_between("known", filled, 0, 1)
 
     def reconstruct(self, decisions: Tensor | None, present: Tensor) -> Tensor:
-        """Images [B, C, H, W] with values 0…1 rebuilt from the decision capsules [B, J, I] of the present classes."""
+        """Rebuild images [B, C, H, W] with values 0…1 from the decision capsules [B, J, I] of the present classes."""
         if decisions is None:
             raise ValueError(f"the head {self.config.head} has no decision capsules to rebuild an image from")
         if self.decoder is None:
@@ -179,7 +179,7 @@ class CapsuleNetwork(
 
     @torch.no_grad()
     def _example_features(self) -> Tensor:
-        """The backbone's features for two images of seeded noise, one coarse and one fine, that leave no trace.
+        """Return the backbone's features for two images of seeded noise, one coarse and one fine, that leave no trace.
 
         They serve to find the grid, and to measure how long the decision capsules start out.
         """
@@ -273,7 +273,7 @@ class CapsuleNetwork(
 
 
 def _trusting() -> contextlib.AbstractContextManager[None]:
-    """The pixels are known to be numbers by now; looking again at every step would cost more than the step."""
+    """Switch the guards off: pixels are known to be numbers by now, and looking again costs more than a step."""
     return contextlib.nullcontext() if torch.compiler.is_compiling() else unchecked()
 
 

@@ -1,4 +1,4 @@
-"""What one would use instead of capsules: heads on the same backbones, written from their papers."""
+"""Heads to compare capsules with, on the same backbones, written from their papers."""
 
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.rivals.head import RivalHead

@@ -1,4 +1,4 @@
-"""What the rival heads share: features in, a logit for each class out, and no capsules in between."""
+"""The base of the rival heads: features in, a logit for each class out, and no capsules in between."""
 
 import abc
 
@@ -47,10 +47,10 @@ class RivalHead(Head):
 
 
 def tokens(features: Tensor) -> Tensor:
-    """Features [B, C, H, W] as a sequence of grid cells, [B, H·W, C]."""
+    """Turn features [B, C, H, W] into a sequence of grid cells, [B, H·W, C]."""
     return features.flatten(2).transpose(1, 2)
 
 
 def start_embedding(count: int, width: int) -> Tensor:
-    """[count, width], of unit variance, as `nn.Embedding` starts."""
+    """Draw [count, width] numbers of unit variance, as `nn.Embedding` starts."""
     return torch.randn(count, width)

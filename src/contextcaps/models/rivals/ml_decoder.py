@@ -44,7 +44,7 @@ class MLDecoderHead(RivalHead):
         return self.read_out(queries)
 
     def read_out(self, queries: Tensor) -> Tensor:
-        """[B, J], logits of queries [B, Q, d]."""
+        """Return logits [B, J] of queries [B, Q, d]."""
         missing = self.groups * self.group_size - self.config.num_classes  # of the last group
         weight = nn.functional.pad(self.readout.weight, (0, 0, 0, missing))  # [Q·g, d]
         logits = torch.einsum("bqd,qgd->bqg", queries, weight.unflatten(0, (self.groups, -1)).to(queries.dtype))

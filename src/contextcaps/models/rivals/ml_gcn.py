@@ -41,7 +41,7 @@ class MLGCNHead(RivalHead):
         self.adjacency.copy_(label_graph(targets))
 
     def classifiers(self) -> Tensor:
-        """[J, C], a linear classifier for each class."""
+        """Return a linear classifier for each class, [J, C]."""
         graph = self.adjacency.to(self.labels.dtype)  # [J, J]
         hidden = nn.functional.leaky_relu(graph @ (self.labels @ self.first) * self.first_scale, 0.2)  # [J, 4d]
         return graph @ (hidden @ self.second) * self.second_scale  # [J, C]
@@ -61,7 +61,7 @@ class MLGCNHead(RivalHead):
 
 
 def label_graph(targets: Tensor, threshold: float = 0.4, neighbours: float = 0.2) -> Tensor:
-    """The label graph Â of training labels, [J, J] float32 (the paper's Equations 6 to 8 and Kipf's normalisation).
+    """Return the label graph Â of training labels, [J, J] (the paper's Equations 6 to 8 and Kipf's normalisation).
 
     With M_ij images that show both i and j and N_i that show i: A_ij = 1 where M_ij / N_i ≥ τ (j ≠ i), so that rare and
     noisy pairs are left out; A'_ij = p · A_ij / Σ_j A_ij and A'_ii = 1 − p, so that a label is not drowned by its

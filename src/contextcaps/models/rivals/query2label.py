@@ -70,7 +70,7 @@ class Query2LabelLayer(nn.Module):
 
 
 def sine_positions(height: int, width: int, channels: int, like: Tensor) -> Tensor:
-    """Where each cell is, as sines and cosines, [H·W, channels] (Carion et al. 2020, as Query2Label has it).
+    """Encode where each cell is, as sines and cosines, [H·W, channels] (Carion et al. 2020, as Query2Label has it).
 
     Half of the channels are of the row, half of the column; of each half, a quarter of `channels` are sines and as many
     cosines of the position, 2π · (index + 1) / count, over 10000^(2i / half) for i = 0, 1, …
