@@ -105,6 +105,7 @@ def test_shared_options_concern_the_models_that_have_the_module() -> None:
     }
     with pytest.raises(ValueError, match=r"set: crf\.iterations: none of the models has crf"):
         plan_of("capsnet,gap", base=base)
+    assert plan_of("gap,gmp", base=TrainConfig(options={"capsules.types": 4}))
     added = plan_of("capsnet", base=TrainConfig(options={"crf.rank": 2, "crf": "default"}))
     assert added.config(added.entries[0], 0, None).options == {"crf.rank": 2, "crf": "default"}
 
