@@ -28,25 +28,25 @@ from contextcaps.training.losses import LOSSES
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "capsnet": ("capsnet", {}),
-    "capsnet, plain start": ("capsnet", {"start_length": None, "decision_bias": False}),
+    "capsnet, plain start": ("capsnet", {"capsules.start_length": None, "capsules.decision_bias": False}),
     "capsnet, BCE on lengths": ("capsnet", {"loss": "bce"}),
-    "capsnet, one iteration": ("capsnet", {"routing_iterations": 1}),
-    "capsnet, softmax over capsules": ("capsnet", {"normalize": "capsules"}),
+    "capsnet, one iteration": ("capsnet", {"routing.iterations": 1}),
+    "capsnet, softmax over capsules": ("capsnet", {"routing.normalize": "capsules"}),
     "RW as couplings": ("capsnet-rw", {}),
-    "RW as gate": ("capsnet-rw", {"initial_routing": "gate"}),
-    "RW as logits over capsules": ("capsnet-rw", {"initial_routing": "logits", "normalize": "capsules"}),
+    "RW as gate": ("capsnet-rw", {"initial_routing.mode": "gate"}),
+    "RW as logits over capsules": ("capsnet-rw", {"initial_routing.mode": "logits", "routing.normalize": "capsules"}),
     "RW literal": ("capsnet-rw-literal", {}),
-    "CRF": ("capsnet", {"crf": "centred"}),
+    "CRF": ("capsnet", {"crf": {}}),
     "RW + CRF": ("capsnet-rw-crf", {}),
     "RW + CRF literal": ("capsnet-rw-crf-literal", {}),
-    "CORR instead of routing": ("capsnet", {"aggregation": "correlation"}),
-    "CORR joined to routing": ("capsnet", {"aggregation": "routing+correlation"}),
-    "RW + CRF + CORR joined": ("capsnet-rw-crf", {"aggregation": "routing+correlation"}),
+    "CORR instead of routing": ("capsnet", {"routing": None, "correlation": {}}),
+    "CORR joined to routing": ("capsnet", {"correlation": {}}),
+    "RW + CRF + CORR joined": ("capsnet-rw-crf", {"correlation": {}}),
     "contextcaps": ("capsnet-rw-crf-corr", {}),
-    "capsnet, plain start and bias": ("capsnet", {"start_length": None}),
-    "capsnet, shared votes": ("capsnet", {"share_votes": True}),
-    "capsnet, 4 types": ("capsnet", {"types": 4}),
-    "CORR, shared votes": ("capsnet", {"aggregation": "correlation", "share_votes": True}),
+    "capsnet, plain start and bias": ("capsnet", {"capsules.start_length": None}),
+    "capsnet, shared votes": ("capsnet", {"capsules.share_votes": True}),
+    "capsnet, 4 types": ("capsnet", {"capsules.types": 4}),
+    "CORR, shared votes": ("capsnet", {"routing": None, "correlation": {}, "capsules.share_votes": True}),
     "contextcaps literal": ("contextcaps-literal", {}),
 }
 """Name → preset and overrides (`loss` is the loss's name, margin by default)."""
@@ -104,7 +104,9 @@ def predict(network: CapsuleNetwork, images: Tensor, batch: int, half: bool) -> 
 def train(name: str, seed: int, data: dict[str, tuple[Tensor, Tensor]], options: argparse.Namespace) -> dict[str, Any]:
     """One run: validation mAP of each epoch, and the test mAP at the end."""
     preset, overrides = VARIANTS[name]
-    overrides = dict(overrides) if preset.endswith("-literal") else {"start_length": options.start, **overrides}
+    overrides = (
+        dict(overrides) if preset.endswith("-literal") else {"capsules.start_length": options.start, **overrides}
+    )
     loss_function = LOSSES[overrides.pop("loss", "margin")]
     torch.manual_seed(seed)
     images, targets = data["train"]

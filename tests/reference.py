@@ -454,17 +454,16 @@ def decision_field(
     """q_j = sigmoid(u_j + Σ_{j'≠j} (q_j' - π_j') W[j', j]), from q = sigmoid(u); NaN in `known` is not known.
 
     What classes say that are not known is multiplied with `trust`.
-    `pairwise` is [J, J], or [B, J, J] for a matrix of each image's own. Returns q and the logits before it, [B, J].
+    Returns q and the logits before it, [B, J].
     """
     unary = _array(unary)  # [B, J]
-    pairwise = _array(pairwise)  # [(B,) J, J]
+    pairwise = _array(pairwise)  # [J, J]
     prior = _array(prior)  # [J]
     batch, classes = unary.shape
     told = np.full((batch, classes), math.nan) if known is None else _array(known)  # [B, J]
     chances = np.zeros((batch, classes))  # [B, J]
     logits = unary.copy()  # [B, J]
     for b in range(batch):
-        matrix = pairwise[b] if pairwise.ndim == 3 else pairwise  # [J, J]
         for iteration in range(iterations + 1):
             if iteration > 0:
                 for j in range(classes):
@@ -472,7 +471,7 @@ def decision_field(
                     for other in range(classes):
                         if other != j:
                             belief = trust if math.isnan(told[b, other]) else 1.0
-                            message += belief * (chances[b, other] - prior[other]) * matrix[other, j]
+                            message += belief * (chances[b, other] - prior[other]) * pairwise[other, j]
                     logits[b, j] = unary[b, j] + message
             for j in range(classes):
                 chances[b, j] = _sigmoid(logits[b, j]) if math.isnan(told[b, j]) else told[b, j]

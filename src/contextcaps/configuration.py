@@ -6,6 +6,7 @@ import math
 import re
 import types
 import typing
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -18,41 +19,87 @@ Own = TypeVar("Own", bound="Configuration")
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """Base of all configurations. A subclass calls `_settle_kinds` in `__post_init__`, before it checks values."""
+    """Base of all configurations. A subclass calls `_settle_kinds` in `__post_init__`, before it checks values.
+
+    A field whose type is a configuration of its own, or that or None, is a section.
+    """
 
     _title: ClassVar[str] = "a configuration"
-    """What it is called in messages."""
+    """Its name in messages."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values that JSON and YAML can hold."""
+        """Return the fields as plain values that JSON and YAML can hold."""
         return {name: _plain(value) for name, value in dataclasses.asdict(self).items()}
 
     @classmethod
-    def from_dict(cls: type[Own], values: dict[str, Any]) -> Own:
-        """The configuration from plain values; an unknown field is refused, with the nearest known one named.
+    def from_dict(cls: type[Own], *layers: Mapping[str, Any]) -> Own:
+        """Build the configuration from plain values; each layer overrides what those before it say.
 
-        A field that is a configuration of its own is made from its plain values in the same way.
+        A section is given as fields and values, which add it where it is not there and leave its other fields as they
+        are; as "default", for a section of nothing but defaults; or, where it may be missing, as "none" or None. A
+        dotted name such as `crf.rank` sets one field of a section that is there, whatever the order of the names.
+
+        Raises:
+            ValueError: a name is unknown (the nearest known one is named), its section is not there, or a value is not
+                as it should be; the message begins with the dotted name.
         """
-        fields = {field.name: field for field in dataclasses.fields(cls)}
-        for name in values:
-            if name not in fields:
-                near = difflib.get_close_matches(str(name), fields, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(fields)}"
-                raise ValueError(f"{name}: no such field of {cls._title}; {hint}")
-        for name, field in fields.items():
-            if name not in values and field.default is field.default_factory is dataclasses.MISSING:
-                raise ValueError(f"{name}: expected {_spell(typing.get_type_hints(cls)[name])}, got none")
+        values = _values_of(cls)
+        for layer in layers:
+            _require_known_names(cls, layer)
+            cls._merge(values, layer)
+        return cls._build(values)
+
+    @classmethod
+    def _merge(cls, values: dict[str, Any], layer: Mapping[str, Any]) -> None:
+        """Put a layer into the nested values of this configuration."""
+        sections, kinds = _sections(cls), typing.get_type_hints(cls)
+        for name in sorted(layer, key=lambda name: "." in name):  # a section comes before what is set in it
+            value, (first, dot, rest) = layer[name], name.partition(".")
+            if first not in sections:
+                values[name] = None if value == "none" and _may_be_none(kinds[name]) else value
+                continue
+            section = sections[first]
+            if dot:
+                if values.get(first) is None:
+                    missing = section._title.removeprefix("the ")
+                    raise ValueError(f"{name}: {cls._owner(values)} has no {missing}; add it with {first}=default")
+                section._merge(values[first], {rest: value})
+            elif isinstance(value, section):
+                values[first] = _values_of(value)
+            elif isinstance(value, Mapping):
+                if values.get(first) is None:
+                    values[first] = _values_of(section)
+                section._merge(values[first], value)
+            elif value == "default":
+                values[first] = _values_of(section)
+            elif value in (None, "none") and _may_be_none(kinds[first]):
+                values[first] = None
+            else:
+                none = ", none" if _may_be_none(kinds[first]) else ""
+                raise ValueError(f"{name}: expected fields and values{none} or default, got {value!r}")
+
+    @classmethod
+    def _owner(cls, values: dict[str, Any]) -> str:
+        """Return what misses a section, for messages."""
+        return cls._title
+
+    @classmethod
+    def _build(cls: type[Own], values: dict[str, Any]) -> Own:
+        """Build the configuration from nested values, in which nothing is missing but fields without a default."""
         settled = dict(values)
-        for name, kind in typing.get_type_hints(cls).items():
-            if isinstance(kind, type) and issubclass(kind, Configuration) and isinstance(values.get(name), dict):
+        for name, section in _sections(cls).items():
+            if settled[name] is not None:
                 try:
-                    settled[name] = kind.from_dict(values[name])
+                    settled[name] = section._build(settled[name])
                 except ValueError as error:
                     raise ValueError(f"{name}.{error}") from None
+        for name, kind in typing.get_type_hints(cls).items():
+            if name not in settled and typing.get_origin(kind) is not ClassVar:
+                raise ValueError(f"{name}: expected {_spell(kind)}, got none")
         return cls(**settled)
 
     def to_yaml(self, path: str | Path | None = None) -> str:
-        """The configuration as YAML text; written to `path` if one is given."""
+        """Return the configuration as YAML text; write it to `path` if one is given."""
         text = dump_yaml(self.to_dict())
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
@@ -60,7 +107,7 @@ class Configuration:
 
     @classmethod
     def from_yaml(cls: type[Own], source: str | Path) -> Own:
-        """The configuration from a YAML file (a `Path`, or a string that names one) or from YAML text.
+        """Read the configuration from a YAML file (a `Path`, or a string that names one) or from YAML text.
 
         Raises:
             ValueError: it is no YAML, or a value is not as it should be; the message begins with the file.
@@ -74,6 +121,13 @@ class Configuration:
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+    def _require_at_least(self, **bounds: int) -> None:
+        """Refuse a whole number below its bound."""
+        for name, bound in bounds.items():
+            value = getattr(self, name)
+            if value is not None and value < bound:
+                raise ValueError(f"{name}: expected a whole number of at least {bound}, got {value}")
 
     def _settle_kinds(self) -> None:
         """Turn lists into tuples; refuse a value that is not of its field's type or not one of its choices."""
@@ -103,12 +157,12 @@ for _each in (_Loader, _Dumper):
 
 
 def dump_yaml(value: Any, **options: Any) -> str:
-    """Plain values as YAML text; `options` are those of `yaml.dump`."""
+    """Write plain values as YAML text; `options` are those of `yaml.dump`."""
     return yaml.dump(value, Dumper=_Dumper, **{"sort_keys": False, "allow_unicode": True, **options})
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of YAML text.
+    """Return the value of YAML text.
 
     Raises:
         ValueError: it is no YAML; the message, of one line, says where and why.
@@ -125,7 +179,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_yaml(source: str | Path) -> dict[str, Any]:
-    """Fields and values of a YAML file (a `Path`, or a string that names one) or of YAML text."""
+    """Read the fields and values of a YAML file (a `Path`, or a string that names one) or of YAML text."""
     name = source if _is_file(source) else "YAML text"
     try:
         values = parse_yaml(Path(source).read_text(encoding="utf-8") if _is_file(source) else str(source))
@@ -142,12 +196,87 @@ def _is_file(source: str | Path) -> bool:
     return isinstance(source, Path) or not ("\n" in source or ": " in source)
 
 
+def _sections(kind: type[Configuration]) -> dict[str, type[Configuration]]:
+    """Return the fields that are configurations of their own, with their classes."""
+    found = {}
+    for name, hint in typing.get_type_hints(kind).items():
+        for part in typing.get_args(hint) if _is_union(hint) else (hint,):
+            if isinstance(part, type) and issubclass(part, Configuration):
+                found[name] = part
+    return found
+
+
+def _values_of(source: Configuration | type[Configuration]) -> dict[str, Any]:
+    """Return the nested values of a configuration, or the defaults of one; fields without a default are left out."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(source):
+        if not isinstance(source, type):
+            value = getattr(source, field.name)
+        elif field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        elif field.default is not dataclasses.MISSING:
+            value = field.default
+        else:
+            continue
+        found[field.name] = _values_of(value) if isinstance(value, Configuration) else value
+    return found
+
+
+def _names_of(kind: type[Configuration]) -> list[str]:
+    """Return all names that can be set: fields, and dotted those of sections."""
+    sections, names = _sections(kind), []
+    for field in dataclasses.fields(kind):
+        names.append(field.name)
+        if field.name in sections:
+            names += [f"{field.name}.{inner}" for inner in _names_of(sections[field.name])]
+    return names
+
+
+def _names_in(kind: type[Configuration], layer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names that a layer sets, dotted where it is nested."""
+    sections = _sections(kind)
+    for name, value in layer.items():
+        if name in sections and isinstance(value, Mapping):
+            yield from (f"{name}.{inner}" for inner in _names_in(sections[name], value))
+        else:
+            yield str(name)
+
+
+def _require_known_names(kind: type[Configuration], layer: Mapping[str, Any]) -> None:
+    known, sections = _names_of(kind), _sections(kind)
+    for name in _names_in(kind, layer):
+        if name in known:
+            continue
+        section = name.rpartition(".")[0]
+        owner = sections.get(section, kind)
+        near = _nearest(name, known)
+        fields = [name for name in known if name.rpartition(".")[0] == (section if section in sections else "")]
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(fields)}"
+        raise ValueError(f"{name}: no such field of {owner._title}; {hint}")
+
+
+def _nearest(name: str, known: list[str]) -> list[str]:
+    """Return the known names that a wrong one may stand for: the same field elsewhere, or one spelt nearly so."""
+    section, _, field = name.rpartition(".")
+    same = [each for each in known if each.endswith(f".{field}")]
+    inside = [each for each in known if section and each.startswith(f"{section}.")]
+    near = same or ([] if inside else difflib.get_close_matches(name, known, n=1))
+    fields = {each: each.rpartition(".")[2] for each in inside or known}
+    alike = difflib.get_close_matches(field, fields.values(), n=1)
+    return near or [each for each in fields if fields[each] in alike]
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return str(value) if isinstance(value, Path) else value
+
+
+def _may_be_none(kind: Any) -> bool:
+    """Return whether "none" stands for None in a field of this type, rather than for a text."""
+    return _is_union(kind) and type(None) in typing.get_args(kind) and str not in typing.get_args(kind)
 
 
 def _is_union(kind: Any) -> bool:
@@ -173,7 +302,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _spell(kind: Any) -> str:
-    """A type as a person would say it."""
+    """Spell a type as a person would say it."""
     if _is_union(kind):
         return " or ".join("none" if part is type(None) else _spell(part) for part in typing.get_args(kind))
     origin = typing.get_origin(kind)

@@ -1,4 +1,4 @@
-"""Mean field between decisions: the reference, what is known, the identity at the start, scenes, and odd numbers."""
+"""Mean field between decisions: the reference, what is known, the start, the global branch, and odd numbers."""
 
 import math
 
@@ -14,7 +14,6 @@ import reference
 from contextcaps.capsules import (
     DecisionField,
     Groups,
-    Scenes,
     decision_field,
     lengths,
     rescale_decisions,
@@ -22,7 +21,7 @@ from contextcaps.capsules import (
     squash,
 )
 
-SIZES: Sizes = {"B": 3, "J": 5, "I": 4, "r": 2, "M": 2}
+SIZES: Sizes = {"B": 3, "J": 5, "I": 4, "r": 2}
 NOTHING = math.nan
 
 
@@ -35,25 +34,19 @@ def draw_known(sizes: Sizes, seed: int) -> Tensor:
 
 
 @given(
-    sizes=sizes_up_to(B=3, J=6, r=3, M=3),
+    sizes=sizes_up_to(B=3, J=6, r=3),
     seed=seeds,
     iterations=st.integers(0, 3),
     low_rank=st.booleans(),
     tells=st.booleans(),
-    scenes=st.booleans(),
 )
-def test_equals_reference(sizes: Sizes, seed: int, iterations: int, low_rank: bool, tells: bool, scenes: bool) -> None:
+def test_equals_reference(sizes: Sizes, seed: int, iterations: int, low_rank: bool, tells: bool) -> None:
     unary, prior = 2 * draw("B J", sizes, seed), draw_probabilities("J", sizes, seed + 1)
     left, right, matrix = (draw(legend, sizes, seed + 2 + n) for n, legend in enumerate(("J r", "J r", "J J")))
     known = draw_known(sizes, seed + 5) if tells else None
-    further = None
-    each = (left @ right.T if low_rank else matrix).expand(sizes["B"], -1, -1)  # [B, J, J]
-    if scenes:
-        gates = draw_probabilities("B M", sizes, seed + 6)
-        further = Scenes(gates, draw("M J r", sizes, seed + 7), draw("M J r", sizes, seed + 8))
-        each = each + torch.einsum("bm,mhr,mjr->bhj", *further)
-    fast = decision_field(unary, (left, right) if low_rank else matrix, prior, iterations, known, further)
-    scores, logits = by_reference(reference.decision_field, unary, each, prior, iterations, known)
+    fast = decision_field(unary, (left, right) if low_rank else matrix, prior, iterations, known)
+    whole = left @ right.T if low_rank else matrix
+    scores, logits = by_reference(reference.decision_field, unary, whole, prior, iterations, known)
     assert_equals_reference(fast.scores, scores)
     assert_equals_reference(fast.logits, logits)
 
@@ -61,13 +54,9 @@ def test_equals_reference(sizes: Sizes, seed: int, iterations: int, low_rank: bo
 @pytest.mark.parametrize("tells", [False, True])
 def test_gradients_equal_finite_differences(tells: bool) -> None:
     known = draw_known(SIZES, 9) if tells else None
-    legends = ("B J", "J J", "J", "B M", "M J r", "M J r")
+    legends = ("B J", "J J", "J")
     operands = tuple(draw(legend, SIZES, seed).requires_grad_() for seed, legend in enumerate(legends))
-
-    def both(unary: Tensor, pairwise: Tensor, prior: Tensor, *scenes: Tensor) -> tuple[Tensor, Tensor]:
-        return decision_field(unary, pairwise, prior, 2, known, Scenes(*scenes))
-
-    assert torch.autograd.gradcheck(both, operands)
+    assert torch.autograd.gradcheck(lambda *given: decision_field(*given, 2, known), operands)
     left, right = draw("J r", SIZES, 7).requires_grad_(), draw("J r", SIZES, 8).requires_grad_()
     assert torch.autograd.gradcheck(
         lambda unary, prior, *pair: decision_field(unary, pair, prior, 2, known),
@@ -130,19 +119,15 @@ def test_a_known_class_gets_no_gradient_and_the_diagonal_none() -> None:
 
 FORMS = {
     "full": {},
-    "symmetric": {"symmetric": True},
     "low rank": {"rank": 2},
-    "low rank, symmetric": {"rank": 2, "symmetric": True},
-    "scenes": {"scenes": 3, "features": 7},
-    "scenes, symmetric": {"scenes": 3, "features": 7, "symmetric": True},
-    "the scene speaks": {"scene_unary": True, "features": 7},
-    "the scene speaks, scenes": {"scene_unary": True, "scenes": 3, "features": 7},
+    "global branch": {"global_channels": 7},
+    "low rank, global branch": {"rank": 2, "global_channels": 7},
 }
 FEATURES = torch.randn(3, 7, generator=torch.Generator().manual_seed(0))
 
 
 def pooled(form: dict) -> Tensor | None:
-    return FEATURES if "features" in form else None
+    return FEATURES if "global_channels" in form else None
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -157,8 +142,7 @@ def test_module_starts_as_the_identity_and_every_weight_has_a_gradient(form: dic
         assert parameter.grad.isfinite().all(), name
     moved = [module.weight if "rank" not in form else module.right, module.raw_sharpness, module.bias]
     assert all(parameter.grad.any() for parameter in moved)
-    assert module.scene_right is None or module.scene_right.grad.any()
-    assert module.evidence is None or module.evidence.grad.any()
+    assert module.global_branch is None or module.global_branch.grad.any()
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -171,16 +155,11 @@ def test_module_is_the_function(form: dict) -> None:
     logits, known = draw("B J", SIZES, 4), draw_known(SIZES, 5)
     unary = torch.log1p(module.raw_sharpness.exp()) * logits + module.bias
     matrix = 10 * (module.left @ module.right.T if "rank" in form else module.weight)
-    matrix = matrix.expand(3, -1, -1)  # [B, J, J]
     features = None if pooled(form) is None else pooled(form).double()
-    if "scene_unary" in form:
-        said = [[sum(w * f for w, f in zip(row, each, strict=True)) for row in module.evidence] for each in features]
+    if features is not None:
+        branch = module.global_branch
+        said = [[sum(w * f for w, f in zip(row, each, strict=True)) for row in branch] for each in features]
         unary = unary + torch.tensor(said)
-    if "scenes" in form:
-        gates = torch.softmax(features @ module.gates.weight.T + module.gates.bias, dim=1)
-        matrix = matrix + 10 * torch.einsum("bm,mhr,mjr->bhj", gates, module.scene_left, module.scene_right)
-    if "symmetric" in form:
-        matrix = (matrix + matrix.mT) / 2
     found = module(logits, known, features)
     trust = float(module.trust)
     scores, _ = by_reference(reference.decision_field, unary, matrix, module.prior, 3, known, trust)
@@ -206,9 +185,8 @@ def test_hidden_units_by_loops() -> None:
 
 
 def test_started_at_potentials_it_changes_nothing_until_told() -> None:
-    module = DecisionField(5, symmetric=True).double()
+    module = DecisionField(5).double()
     potentials = draw("J J", {"J": 5}, 1)
-    potentials = potentials + potentials.T
     module.start_at(potentials)
     module.set_prior(draw_probabilities("J", SIZES, 3))
     logits, known = draw("B J", SIZES, 4), draw_known(SIZES, 5)
@@ -223,7 +201,7 @@ def test_started_at_potentials_it_changes_nothing_until_told() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_module_in_half_precision(dtype: torch.dtype) -> None:
-    module = DecisionField(5, scenes=2, features=7, scene_unary=True).to(dtype)
+    module = DecisionField(5, global_channels=7).to(dtype)
     found = module(draw("B J", SIZES, 1, dtype), draw_known(SIZES, 2).to(dtype), FEATURES.to(dtype))
     assert found.scores.dtype == dtype
     assert found.scores.isfinite().all()
@@ -281,9 +259,7 @@ def test_wrong_input_is_refused() -> None:
     assert_refused(lambda: decision_field(unary, pairwise, torch.zeros(2)), "prior", "[2]")
     assert_refused(lambda: decision_field(unary * NOTHING, pairwise, prior), "unary", "NaN")
     assert_refused(lambda: DecisionField(3, 0), "iterations", "at least 1")
-    assert_refused(lambda: DecisionField(3, scenes=2), "features")
-    assert_refused(lambda: DecisionField(3, scene_unary=True), "features")
-    for form in ({"scenes": 2}, {"scene_unary": True}):
-        assert_refused(lambda form=form: DecisionField(3, features=4, **form)(unary), "features")
-        wrong = (unary, None, torch.ones(len(unary), 5))
-        assert_refused(lambda form=form, wrong=wrong: DecisionField(3, features=4, **form)(*wrong), "features", "C=4")
+    assert_refused(lambda: DecisionField(3, global_channels=0), "global_channels", "at least 1")
+    assert_refused(lambda: DecisionField(3, global_channels=4)(unary), "features")
+    wrong = (unary, None, torch.ones(len(unary), 5))
+    assert_refused(lambda: DecisionField(3, global_channels=4)(*wrong), "features", "C=4")

@@ -132,13 +132,14 @@ def test_no_more_is_kept_than_allowed(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own votes", "shared votes"])
-@pytest.mark.parametrize("model", [name for name in list_models() if model_config(name, 2).head == "capsules"])
+@pytest.mark.parametrize("model", [name for name in list_models() if model_config(name, 2).capsules is not None])
 def test_every_model_is_the_same_either_way(model, shared) -> None:
     torch.manual_seed(0)
-    plain = create_model(model, 7, 32, "small", types=3, backend="plain", share_votes=shared)
+    own = {"types": 3, "share_votes": shared}
+    plain = create_model(model, 7, 32, "small", capsules=own, engine="plain")
     for parameter in plain.parameters():
         parameter.data += 0.02 * torch.randn_like(parameter)  # away from where the CRF does nothing
-    lean = create_model(model, 7, 32, "small", types=3, backend="lean", share_votes=shared)
+    lean = create_model(model, 7, 32, "small", capsules=own, engine="lean")
     lean.load_state_dict(plain.state_dict())
     plain, lean = plain.double(), lean.double()
     images = torch.rand(3, 3, 32, 32, dtype=torch.float64)
@@ -154,15 +155,15 @@ def test_every_model_is_the_same_either_way(model, shared) -> None:
 
 def test_half_precision_and_autocast() -> None:
     torch.manual_seed(0)
-    plain = create_model("contextcaps", 7, 32, "small", types=3, backend="plain")
-    lean = create_model("contextcaps", 7, 32, "small", types=3, backend="lean")
+    plain = create_model("contextcaps", 7, 32, "small", capsules={"types": 3}, engine="plain")
+    lean = create_model("contextcaps", 7, 32, "small", capsules={"types": 3}, engine="lean")
     lean.load_state_dict(plain.state_dict())
     images = torch.rand(4, 3, 32, 32)
     with torch.autocast("cpu", torch.bfloat16):
         one, other = lean(images), plain(images)
     torch.testing.assert_close(one.scores, other.scores, rtol=0.03, atol=0.01)
     with torch.autocast("cpu", torch.bfloat16):  # a bias in float32 keeps routed scores from being rounded
-        assert {a_head(backend=each).decide(torch.rand(2, 8, 3)).dtype for each in ("plain", "lean")} == {torch.float32}
+        assert {a_head(engine=each).decide(torch.rand(2, 8, 3)).dtype for each in ("plain", "lean")} == {torch.float32}
     one.scores.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in lean.parameters())
 
@@ -187,7 +188,8 @@ def test_a_second_backward_pass() -> None:
 
 
 def a_head(**settings) -> CapsuleHead:
-    config = model_config("capsnet-rw-crf", 5, 32, "small", types=2, attributes=3, decision_attributes=4, **settings)
+    own = {"types": 2, "attributes": 3, "decision_attributes": 4}
+    config = model_config("capsnet-rw-crf", 5, 32, "small", capsules=own, **settings)
     torch.manual_seed(0)
     head = CapsuleHead(config, 4, (3, 1, 1), (2, 2))
     for parameter in head.parameters():
@@ -197,7 +199,7 @@ def a_head(**settings) -> CapsuleHead:
 
 @pytest.mark.parametrize("normalize", ["classes", "capsules"])
 def test_a_backward_pass_to_some_inputs_leaves_nothing_behind(normalize) -> None:
-    head = a_head(backend="lean", normalize=normalize)
+    head = a_head(engine="lean", routing={"normalize": normalize})
     capsules = torch.randn(3, head.capsules, 3, requires_grad=True)
     (expected,) = torch.autograd.grad(head.decide(capsules).square().sum(), capsules)
     total = head.decide(capsules).square().sum()
@@ -207,7 +209,7 @@ def test_a_backward_pass_to_some_inputs_leaves_nothing_behind(normalize) -> None
 
 
 def test_second_derivatives_are_refused() -> None:
-    head = a_head(backend="lean")
+    head = a_head(engine="lean")
     capsules = torch.randn(3, head.capsules, 3, requires_grad=True)
     (slope,) = torch.autograd.grad(head.decide(capsules).square().sum(), capsules, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
@@ -216,8 +218,8 @@ def test_second_derivatives_are_refused() -> None:
 
 def test_a_crf_without_iterations() -> None:
     found = []
-    for backend in ("plain", "lean"):
-        head = a_head(backend=backend, crf_iterations=0)
+    for engine in ("plain", "lean"):
+        head = a_head(engine=engine, crf={"iterations": 0})
         torch.manual_seed(1)
         capsules = torch.randn(3, head.capsules, 3, requires_grad=True)
         found.append(torch.autograd.grad(head.decide(capsules).square().sum(), (capsules, head.votes.weight)))

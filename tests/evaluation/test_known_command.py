@@ -17,7 +17,7 @@ from contextcaps.training.trainer import train
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("known")
-    options = {"types": 2, "field": "decisions"}
+    options = {"capsules.types": 2, "field": "default"}
     train(
         small_config(folder / "run", folder / "cache", model="capsnet", options=options, known=0.5, epochs=1),
         progress=False,
@@ -58,14 +58,14 @@ def test_told_nothing_is_the_plain_model_and_the_draw_is_the_models_own_affair(r
 
 
 def test_a_share_that_is_no_label_is_refused_before_the_work(tmp_path) -> None:
-    create_model("capsnet", 5, 32, "small", types=2, field="decisions").save_pretrained(tmp_path)
+    create_model("capsnet", 5, 32, "small", capsules={"types": 2}, field={}).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"a share of 0\.05 of 5 classes is 0 of them; choose another share"):
         evaluate(tmp_path, "nowhere:at all", known=(0.05,))
 
 
-@pytest.mark.parametrize(("shares", "message"), [("0.5", "field=decisions"), ("2", "between 0 and 1")])
+@pytest.mark.parametrize(("shares", "message"), [("0.5", "field=default"), ("2", "between 0 and 1")])
 def test_what_cannot_be_measured_is_one_message_and_exit_code_2(shares, message, tmp_path, capsys) -> None:
-    create_model("capsnet", 5, 32, "small", types=2).save_pretrained(tmp_path)
+    create_model("capsnet", 5, 32, "small", capsules={"types": 2}).save_pretrained(tmp_path)
     with pytest.raises(SystemExit) as stop:
         main(["evaluate", str(tmp_path), "--known", shares, "--data", "scenes", "--quiet"])
     assert stop.value.code == 2

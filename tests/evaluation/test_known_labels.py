@@ -31,7 +31,7 @@ from contextcaps.training.trainer import resume, train
 def with_field(tmp_path, loss: str = "margin", known: float = 0.8, **changes) -> TaggingModule:
     torch.manual_seed(0)
     config = small_config(tmp_path / "run", tmp_path, model="capsnet", loss=loss, known=known, **changes)
-    return TaggingModule(create_model("capsnet", CLASSES, 32, "small", types=2, field="decisions"), config, 10)
+    return TaggingModule(create_model("capsnet", CLASSES, 32, "small", capsules={"types": 2}, field={}), config, 10)
 
 
 def test_reveal_gives_half_of_the_images_some_of_their_labels() -> None:
@@ -106,7 +106,7 @@ def test_nothing_is_drawn_where_nothing_is_revealed(tmp_path) -> None:
 @pytest.fixture(scope="module")
 def field_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("known")
-    options = {"types": 2, "field": "decisions", "field_rank": 4}
+    options = {"capsules.types": 2, "field": {"rank": 4}}
     config = small_config(folder / "run", folder / "cache", options=options, known=0.5, epochs=2)
     train(config, progress=False)
     return config
@@ -133,7 +133,7 @@ def test_a_run_fills_the_prior_and_is_resumed_to_the_same_bits(field_run, tmp_pa
 
 
 def test_training_with_known_labels_needs_a_field(tmp_path) -> None:
-    with pytest.raises(ValueError, match=r"known: .*--set field=decisions"):
+    with pytest.raises(ValueError, match=r"known: .*--set field=default"):
         train(small_config(tmp_path / "run", tmp_path, model="capsnet", known=0.5), progress=False)
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="known: expected a number from 0 to below 1"):

@@ -2,9 +2,9 @@
 
 import torch
 
+from contextcaps.capsules import DecisionField
 from contextcaps.evaluation.known import label_potentials
 from contextcaps.evaluation.known.label_potentials import fit_potentials
-from contextcaps.models import create_model
 
 
 def labels_of_a_chain(images: int) -> torch.Tensor:
@@ -31,10 +31,9 @@ def test_few_images_with_nothing_hidden_among_those_held_out() -> None:
     assert fit_potentials(labels, seed=0).pairwise.isfinite().all()  # this seed hides nothing of the one held out
 
 
-def test_symmetric_and_the_same_twice() -> None:
-    found = fit_potentials(labels_of_a_chain(300), symmetric=True).pairwise
-    assert torch.equal(found, found.T)
-    assert torch.equal(found, fit_potentials(labels_of_a_chain(300), symmetric=True).pairwise)
+def test_the_same_twice() -> None:
+    labels = labels_of_a_chain(300)
+    assert torch.equal(fit_potentials(labels).pairwise, fit_potentials(labels).pairwise)
 
 
 def test_many_classes_get_fewer_steps(monkeypatch) -> None:
@@ -49,17 +48,6 @@ def test_many_classes_get_fewer_steps(monkeypatch) -> None:
     assert len(steps) == 50
 
 
-def test_a_network_takes_them_from_the_training_labels() -> None:
-    labels = labels_of_a_chain(300)
-    network = create_model("capsnet", 3, 32, "small", types=2, field="decisions")
-    network.learn_labels(labels)
-    torch.testing.assert_close(network.field.pairwise.detach(), fit_potentials(labels).pairwise)
-    torch.testing.assert_close(network.field.prior, labels.mean(dim=0))
-    started = create_model("capsnet", 3, 32, "small", types=2, field="decisions", field_start="zero")
-    started.learn_labels(labels)
-    assert started.field.weight.abs().max() == 0
-
-
 def labels_of_a_group(images: int) -> torch.Tensor:
     """[n, 4]: the fourth class is there when exactly one of the first two is, which no pair of classes tells."""
     first = (torch.rand(images, 3, generator=torch.Generator().manual_seed(0)) < 0.5).float()  # [n, 3]
@@ -68,13 +56,15 @@ def labels_of_a_group(images: int) -> torch.Tensor:
 
 def test_groups_tell_what_pairs_cannot() -> None:
     labels = labels_of_a_group(2000)
-    network = create_model("capsnet", 4, 32, "small", types=2, field="decisions", field_groups=32)
-    network.learn_labels(labels)
-    assert network.field.pairwise.abs().max() < 1.5
+    found = fit_potentials(labels, groups=32)
+    field = DecisionField(4, groups=32)
+    field.set_prior(labels.mean(dim=0))
+    field.start_at(found.pairwise, found.groups)
+    assert field.pairwise.abs().max() < 1.5
     known = labels[:200].clone()
     known[:, 3] = torch.nan
     with torch.no_grad():
         nothing = torch.zeros(200, 4)
-        said = network.field(nothing, known).scores[:, 3]  # [n], without an image
-        assert torch.equal(network.field(nothing).scores, torch.full((200, 4), 0.5))
+        said = field(nothing, known).scores[:, 3]  # [n], without an image
+        assert torch.equal(field(nothing).scores, torch.full((200, 4), 0.5))
     assert ((said > 0.5) == labels[:200, 3].bool()).float().mean() > 0.95

@@ -21,13 +21,13 @@ def plan_of(models: str = "capsnet,contextcaps", seeds: int = 2, **changes) -> P
 
 
 def test_models_with_settings() -> None:
-    text = "capsnet,contextcaps:share_votes=true,types=8,narrow=capsnet:types=4,lr=0.01,plain=contextcaps,gap"
+    text = "capsnet,contextcaps:crf.rank=8,field=none,narrow=capsnet:capsules.types=4,lr=0.01,plain=contextcaps,gap"
     plain, shared, narrow, named, rival = parse_models(text)
     assert (plain.label, plain.preset, plain.options, plain.training) == ("capsnet", "capsnet", {}, {})
-    assert (shared.label, shared.options) == ("contextcaps-share_votes=true-types=8", {"share_votes": True, "types": 8})
-    assert (narrow.label, narrow.preset, narrow.options) == ("narrow", "capsnet", {"types": 4})
+    assert (shared.label, shared.options) == ("contextcaps-crf.rank=8-field=none", {"crf.rank": 8, "field": "none"})
+    assert (narrow.label, narrow.preset, narrow.options) == ("narrow", "capsnet", {"capsules.types": 4})
     assert narrow.training == {"lr": 0.01}
-    assert narrow.settings == "types=4, lr=0.01"
+    assert narrow.settings == "capsules.types=4, lr=0.01"
     assert (named.label, named.preset, named.settings) == ("plain", "contextcaps", "")
     assert rival.training == {}
     assert parse_models("gap:loss=asl")[0].training == {"loss": "asl"}
@@ -39,10 +39,11 @@ def test_models_with_settings() -> None:
     [
         ("capsnet,,contextcaps", "expected names with commas"),
         ("capsnt", "did you mean 'capsnet'"),
-        ("a=capsnt:types=2", "did you mean 'capsnet'"),
-        ("capsnet:types", "expected NAME=VALUE, got 'types'"),
-        ("capsnet:type=2", "capsnet-type=2: type: no such field.*did you mean 'types'"),
-        ("capsnet:types=0", "types: expected a whole number of at least 1"),
+        ("a=capsnt:capsules.types=2", "did you mean 'capsnet'"),
+        ("capsnet:capsules.types", "expected NAME=VALUE, got 'capsules.types'"),
+        ("capsnet:type=2", "capsnet-type=2: type: no such field.*did you mean 'capsules.types'"),
+        ("capsnet:capsules.types=0", r"capsules\.types: expected a whole number of at least 1"),
+        ("capsnet:crf.rank=2", r"crf\.rank: capsnet has no CRF; add it with crf=default"),
         ("capsnet:epochs=3", "epochs is the same for all models"),
         ("capsnet:loss=wrong", "loss: expected one of"),
         ("capsnet:known=0.5", "capsnet-known=0.5: known: expected 0 for a network without a field"),
@@ -77,11 +78,14 @@ def test_wrong_plans(changes: dict, message: str) -> None:
 
 
 def test_what_runs_share_and_what_not(tmp_path) -> None:
-    plan = plan_of("capsnet,narrow=contextcaps:types=8,ema=0.9", base=TrainConfig(seed=5, options={"attributes": 4}))
+    plan = plan_of(
+        "capsnet,narrow=contextcaps:capsules.types=8,ema=0.9",
+        base=TrainConfig(seed=5, options={"capsules.attributes": 4}),
+    )
     first, other = (plan.config(entry, seed, tmp_path) for entry, seed in zip(plan.entries, (5, 6), strict=True))
     assert first.split_seed == other.split_seed == 5
     assert first.val_as_test
-    assert other.options == {"attributes": 4, "types": 8}
+    assert other.options == {"capsules.attributes": 4, "capsules.types": 8}
     assert (other.model, other.ema, other.seed) == ("contextcaps", 0.9, 6)
     changed = {"model", "options", "seed", "ema"}
     for field in dataclasses.fields(TrainConfig):
@@ -89,8 +93,25 @@ def test_what_runs_share_and_what_not(tmp_path) -> None:
             assert getattr(first, field.name) == getattr(other, field.name), field.name
 
 
+def test_shared_options_concern_the_models_that_have_the_module() -> None:
+    base = TrainConfig(options={"capsules.types": 4, "crf.iterations": 1})
+    plan = plan_of("capsnet,capsnet-rw-crf,bare=capsnet-rw-crf:crf=none,gap", base=base)
+    options = {entry.label: plan.config(entry, 0, None).options for entry in plan.entries}
+    assert options == {
+        "capsnet": {"capsules.types": 4},
+        "capsnet-rw-crf": {"capsules.types": 4, "crf.iterations": 1},
+        "bare": {"capsules.types": 4, "crf": "none"},
+        "gap": {},
+    }
+    with pytest.raises(ValueError, match=r"set: crf\.iterations: none of the models has crf"):
+        plan_of("capsnet,gap", base=base)
+    assert plan_of("gap,gmp", base=TrainConfig(options={"capsules.types": 4}))
+    added = plan_of("capsnet", base=TrainConfig(options={"crf.rank": 2, "crf": "default"}))
+    assert added.config(added.entries[0], 0, None).options == {"crf.rank": 2, "crf": "default"}
+
+
 def test_a_plan_is_read_as_it_was_written(tmp_path) -> None:
-    plan = plan_of("capsnet,narrow=contextcaps:types=8,lr=0.01", tries=3)
+    plan = plan_of("capsnet,narrow=contextcaps:capsules.types=8,lr=0.01", tries=3)
     plan.write(tmp_path, command="x")
     assert Plan.read(tmp_path) == (plan, json.loads((tmp_path / "grid.json").read_text()))
     (tmp_path / "grid.json").write_text("{")
@@ -106,8 +127,8 @@ def test_plans_can_grow_but_not_change() -> None:
     assert plan_of(base=TrainConfig(cache="elsewhere", workers=1)).differences(plan) == []
     assert plan_of(base=TrainConfig(epochs=3)).differences(plan) == ["epochs: 20, now 3"]
     assert plan_of(tries=2).differences(plan) == ["tries: 1, now 2"]
-    changed = plan_of("capsnet,contextcaps=contextcaps:types=8").differences(plan)
-    assert changed == ["contextcaps: contextcaps, now contextcaps:types=8"]
+    changed = plan_of("capsnet,contextcaps=contextcaps:capsules.types=8").differences(plan)
+    assert changed == ["contextcaps: contextcaps, now contextcaps:capsules.types=8"]
 
 
 def test_a_run_with_other_settings_is_refused() -> None:

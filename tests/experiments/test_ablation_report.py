@@ -103,13 +103,13 @@ def test_cost_and_convergence(folder) -> None:
 
 
 def test_which_models_are_the_papers() -> None:
-    assert paper_row(Entry("capsnet", "capsnet", {"types": 4})) == "capsnet"
+    assert paper_row(Entry("capsnet", "capsnet", {"capsules.types": 4})) == "capsnet"
     assert paper_row(Entry("literal", "contextcaps-literal")) == "capsnet-rw-crf-corr"
     assert paper_row(Entry("rw", "capsnet-rw-literal")) == "capsnet-rw"
-    assert paper_row(Entry("scene", "capsnet", {"field": "decisions"})) is None
-    assert paper_row(Entry("capsnet", "capsnet"), {"field": "decisions"}) is None
-    assert paper_row(Entry("capsnet", "capsnet"), {"types": 4}) == "capsnet"
-    assert paper_row(Entry("none", "capsnet-rw-crf", {"crf_iterations": 0})) is None
+    assert paper_row(Entry("global", "capsnet", {"field": "default"})) is None
+    assert paper_row(Entry("capsnet", "capsnet"), {"field": "default"}) is None
+    assert paper_row(Entry("capsnet", "capsnet"), {"capsules.types": 4}) == "capsnet"
+    assert paper_row(Entry("none", "capsnet-rw-crf", {"crf.iterations": 0})) is None
 
 
 def test_the_paper_stands_beside_and_is_marked(folder) -> None:

@@ -79,7 +79,7 @@ def test_a_whole_grid(whole) -> None:
 def test_what_is_finished_is_not_run_again_and_grids_can_grow(whole, cache, capsys, here) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.glob("runs/*/*/metrics.csv")}
     assert len(before) == 4
-    models = ["capsnet", "contextcaps", "bare=capsnet:routing_iterations=1"]
+    models = ["capsnet", "contextcaps", "bare=capsnet:routing.iterations=1"]
     ablation = ablate(models=models, train=small(cache), seeds=2, out=whole, resamples=20)
     assert [model.label for model in ablation.report.models] == ["capsnet", "contextcaps", "bare"]
     assert {path: path.stat().st_mtime_ns for path in before} == before

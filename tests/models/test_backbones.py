@@ -15,7 +15,7 @@ from contextcaps.models import create_model
     [("paper", 28, 6), ("paper", 32, 8), ("small", 32, 4), ("small", 64, 8), ("small", 128, 8)],
 )
 def test_grids(backbone, image_size, grid) -> None:
-    assert create_model("capsnet", 2, image_size, backbone, types=2).grid == (grid, grid)
+    assert create_model("capsnet", 2, image_size, backbone, capsules={"types": 2}).grid == (grid, grid)
 
 
 def test_the_paper_s_sizes() -> None:
@@ -43,7 +43,7 @@ class TestTimm:
     def test_a_timm_model_is_a_backbone(self, name, tmp_path) -> None:
         """Also one that hands its features out with the channels last."""
         size = 224 if name.startswith("swin") else 64
-        model = create_model("contextcaps", 4, size, f"timm:{name}", types=2).eval()
+        model = create_model("contextcaps", 4, size, f"timm:{name}", capsules={"types": 2}).eval()
         images = torch.rand(2, 3, size, size)
         scores = model(images).scores
         assert scores.shape == (2, 4)
@@ -53,7 +53,7 @@ class TestTimm:
         torch.testing.assert_close(type(model).from_pretrained(tmp_path)(images).scores, scores)
 
     def test_building_leaves_the_normalisation_statistics_alone(self) -> None:
-        model = create_model("capsnet", 4, 64, "timm:resnet18", types=2)
+        model = create_model("capsnet", 4, 64, "timm:resnet18", capsules={"types": 2})
         assert float(model.backbone.body.bn1.running_mean.abs().max()) == 0
         assert int(model.backbone.body.bn1.num_batches_tracked) == 0
 
@@ -77,7 +77,7 @@ def test_timm_weights_from_a_file(tmp_path) -> None:
     torch.manual_seed(1)
     published = timm.create_model("resnet10t")
     torch.save(published.state_dict(), path)
-    options = {"types": 2, "pretrained_file": str(path)}
+    options = {"capsules.types": 2, "pretrained_file": str(path)}
     network = create_model("capsnet", 3, 64, "timm:resnet10t", **options)
     images = torch.rand(1, 3, 64, 64)
     torch.testing.assert_close(
@@ -110,21 +110,21 @@ def test_a_weights_file_runs_no_code(tmp_path) -> None:
     path, trace = tmp_path / "weights.pth", tmp_path / "trace"
     torch.save({"conv1.weight": _Executes(trace)}, path)
     with pytest.raises(ValueError, match="no weights that can be read safely"):
-        create_model("capsnet", 3, 64, "timm:resnet10t", types=2, pretrained_file=str(path))
+        create_model("capsnet", 3, 64, "timm:resnet10t", capsules={"types": 2}, pretrained_file=str(path))
     assert not trace.exists()
     torch.save({"conv1.weight": "text"}, path)
     with pytest.raises(ValueError, match="no tensors by name"):
-        create_model("capsnet", 3, 64, "timm:resnet10t", types=2, pretrained_file=str(path))
+        create_model("capsnet", 3, 64, "timm:resnet10t", capsules={"types": 2}, pretrained_file=str(path))
     path.write_bytes(b"not weights")
     with pytest.raises(ValueError, match="no weights that can be read safely"):
-        create_model("capsnet", 3, 64, "timm:resnet10t", types=2, pretrained_file=str(path))
+        create_model("capsnet", 3, 64, "timm:resnet10t", capsules={"types": 2}, pretrained_file=str(path))
 
 
 def test_timm_weights_from_safetensors(tmp_path) -> None:
     timm = pytest.importorskip("timm")
     path = tmp_path / "weights.safetensors"
     safetensors.torch.save_file(timm.create_model("resnet10t").state_dict(), path)
-    network = create_model("capsnet", 3, 64, "timm:resnet10t", types=2, pretrained_file=str(path))
+    network = create_model("capsnet", 3, 64, "timm:resnet10t", capsules={"types": 2}, pretrained_file=str(path))
     published = safetensors.torch.load_file(path)
     torch.testing.assert_close(network.backbone.body.state_dict()["bn1.weight"], published["bn1.weight"])
     assert "state_dict" not in network.backbone.body.pretrained_cfg

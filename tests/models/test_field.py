@@ -6,24 +6,24 @@ import pytest
 import torch
 
 from contextcaps.capsules import lengths
-from contextcaps.models import CapsuleNetwork, create_model
+from contextcaps.models import CapsuleNetwork, create_model, model_config
 
 IMAGES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 NOTHING = math.nan
 KNOWN = torch.tensor([[1.0, NOTHING, 0.0, NOTHING], [NOTHING] * 4, [0.0, 1.0, NOTHING, NOTHING]])
 FORMS = [
     {},
-    {"field_rank": 2},
-    {"field_scenes": 3},
-    {"field_groups": 3},
-    {"field_unary": "scene"},
-    {"field_symmetric": True, "field_iterations": 1},
+    {"rank": 2},
+    {"groups": 3},
+    {"global_branch": True},
+    {"iterations": 1},
 ]
 
 
 def made(name: str = "capsnet", seed: int = 0, **options) -> CapsuleNetwork:
     torch.manual_seed(seed)
-    return create_model(name, 4, 32, "small", types=2, **options).eval()
+    size = {"capsules.types": 2} if model_config(name, 2).capsules is not None else {}
+    return create_model(name, 4, 32, "small", **size, **options).eval()
 
 
 def stirred(network: CapsuleNetwork) -> CapsuleNetwork:
@@ -38,7 +38,7 @@ def stirred(network: CapsuleNetwork) -> CapsuleNetwork:
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("name", ["capsnet", "contextcaps", "gap"])
 def test_it_starts_as_the_network_without(name, form) -> None:
-    plain, with_field = made(name)(IMAGES), made(name, field="decisions", **form)(IMAGES)
+    plain, with_field = made(name)(IMAGES), made(name, field=form)(IMAGES)
     torch.testing.assert_close(with_field.scores, plain.scores.clamp(1e-4, 1 - 1e-4))
     torch.testing.assert_close(with_field.logits.sigmoid(), with_field.scores)
     if plain.decisions is None:
@@ -50,7 +50,7 @@ def test_it_starts_as_the_network_without(name, form) -> None:
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("name", ["capsnet", "contextcaps", "gap"])
 def test_what_is_known_is_its_own_score_and_changes_the_others(name, form) -> None:
-    network = stirred(made(name, field="decisions", **form))
+    network = stirred(made(name, field=form))
     nothing, told = network(IMAGES), network(IMAGES, known=KNOWN)
     given = ~KNOWN.isnan()
     assert torch.equal(told.scores[given], KNOWN[given])
@@ -62,9 +62,9 @@ def test_what_is_known_is_its_own_score_and_changes_the_others(name, form) -> No
 
 
 def test_known_labels_need_a_field_and_their_shape() -> None:
-    with pytest.raises(ValueError, match=r"known: .*field=decisions"):
+    with pytest.raises(ValueError, match=r"known: .*field=default"):
         made()(IMAGES, known=KNOWN)
-    network = made(field="decisions")
+    network = made(field={})
     with pytest.raises(ValueError, match=r"known: expected shape \[B=3, J=4\], got \[2, 4\]"):
         network(IMAGES, known=KNOWN[:2])
     with pytest.raises(ValueError, match="known: expected values from 0 to 1"):
@@ -75,9 +75,8 @@ def test_known_labels_need_a_field_and_their_shape() -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_saved_and_loaded_it_says_the_same(form, tmp_path) -> None:
-    network = stirred(made(field="decisions", **form))
-    network.learn_labels(torch.tensor([[1, 0, 0, 1], [1, 0, 0, 0]], dtype=torch.uint8))
-    assert network.field.prior.tolist() == [1.0, 0.0, 0.0, 0.5]
+    network = stirred(made(field=form))
+    network.field.set_prior(torch.tensor([1.0, 0.0, 0.0, 0.5]))
     network.save_pretrained(tmp_path)
     again = CapsuleNetwork.from_pretrained(tmp_path)
     assert torch.equal(again.field.prior, network.field.prior)
@@ -86,7 +85,7 @@ def test_saved_and_loaded_it_says_the_same(form, tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["contextcaps", "ml-decoder"])
 def test_steps_count_its_weights(name) -> None:
-    network = made(name, field="decisions", field_scenes=2, field_unary="scene")
+    network = made(name, field={"global_branch": True})
     steps = network.steps()
     assert sum(step.weights for step in steps) == sum(parameter.numel() for parameter in network.parameters())
     (step,) = (step for step in steps if step.name.startswith("field"))
@@ -95,7 +94,7 @@ def test_steps_count_its_weights(name) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_stays_finite(dtype) -> None:
-    network = stirred(made(field="decisions", field_scenes=2, field_unary="scene"))
+    network = stirred(made(field={"global_branch": True}))
     with torch.autocast("cpu", dtype):
         scores = network(IMAGES, known=KNOWN).scores
     scores.float().sum().backward()
@@ -108,7 +107,7 @@ def test_half_precision_stays_finite(dtype) -> None:
 
 
 def test_exports_as_one_graph() -> None:
-    network = stirred(made(field="decisions"))
+    network = stirred(made(field={}))
     exported = torch.export.export(network, (IMAGES,)).module()
     torch.testing.assert_close(exported(IMAGES).scores, network(IMAGES).scores)
 
@@ -116,13 +115,12 @@ def test_exports_as_one_graph() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"field": "votes"}, "field: expected one of 'none', 'decisions'"),
-        ({"field_iterations": 0}, "field_iterations: expected a whole number of at least 1"),
-        ({"field_rank": 0}, "field_rank: expected a whole number of at least 1"),
-        ({"field_scenes": -1}, "field_scenes: expected a whole number of at least 0"),
-        ({"field_groups": -1}, "field_groups: expected a whole number of at least 0"),
-        ({"field_unary": "votes"}, "field_unary: expected one of 'head', 'scene'"),
-        ({"field_start": "ones"}, "field_start: expected one of 'labels', 'zero'"),
+        ({"field": "votes"}, "^field: expected fields and values, none or default, got 'votes'"),
+        ({"field": {"iterations": 0}}, r"^field\.iterations: expected a whole number of at least 1"),
+        ({"field": {"rank": 0}}, r"^field\.rank: expected a whole number of at least 1"),
+        ({"field": {"groups": -1}}, r"^field\.groups: expected a whole number of at least 0"),
+        ({"field": {"global_branch": "yes"}}, r"^field\.global_branch: expected true or false"),
+        ({"field": {"start": "ones"}}, r"^field\.start: expected one of 'labels', 'zero'"),
     ],
     ids=str,
 )

@@ -19,7 +19,7 @@ def loss_curve(steps: int = 30) -> list[float]:
     """Losses of a small network that learns to tell which of five bright patches an image has."""
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
-    model = create_model("capsnet-rw-crf-corr", 5, image_size=32, backbone="small", types=4)
+    model = create_model("capsnet-rw-crf-corr", 5, image_size=32, backbone="small", capsules={"types": 4})
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for _ in range(steps):

@@ -76,7 +76,7 @@ def test_a_saved_network_needs_no_package(name, backbone, grid, tmp_path, monkey
         return {**stand_in, "classifier.weight": torch.zeros(1000, 1280), "classifier.bias": torch.zeros(1000)}
 
     monkeypatch.setattr(backbones, "lite0_weights", weights)
-    model = create_model(name, 4, 128, backbone, types=2).eval()
+    model = create_model(name, 4, 128, backbone).eval()
     assert torch.equal(model.backbone.body.conv_stem.weight, stand_in["conv_stem.weight"])
     assert asked == [1]
     assert model.feature_shape == (1280, grid, grid)

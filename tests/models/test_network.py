@@ -15,13 +15,15 @@ from contextcaps.capsules import (
 )
 from contextcaps.models import create_model, list_models, model_config
 
-CAPSULES = [name for name in list_models() if model_config(name, 2).head == "capsules"]
+CAPSULES = [name for name in list_models() if model_config(name, 2).capsules is not None]
+EM = {"routing": None, "em": {}}
 IMAGES = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 def small_model(name: str = "contextcaps", **overrides: object):
     torch.manual_seed(0)
-    return create_model(name, 5, image_size=32, backbone="small", **{"types": 3, **overrides}).eval()
+    size = {"capsules.types": 3} if name in CAPSULES else {}
+    return create_model(name, 5, image_size=32, backbone="small", **size, **overrides).eval()
 
 
 @pytest.mark.parametrize("name", CAPSULES)
@@ -32,13 +34,13 @@ def test_every_intermediate_on_request(name) -> None:
     assert steps.capsules.shape == (2, 48, 8)
     assert steps.votes.shape == (2, 48, 5, 16)
     assert steps.sums.shape == (2, 5, 16)
-    if config.routing == "dynamic":
+    if config.em is None:
         torch.testing.assert_close(squash(steps.sums), output.decisions)
-    assert (steps.initial is None) == (config.initial_routing == "none")
-    assert (steps.corrected_votes is None) == (config.crf == "none")
-    assert (steps.correlation_weights is None) == (config.aggregation == "routing")
-    assert (steps.couplings is None) == (config.aggregation == "correlation")
-    assert (steps.routing_logits is None) == (config.aggregation == "correlation" or config.routing == "em")
+    assert (steps.initial is None) == (config.initial_routing is None)
+    assert (steps.corrected_votes is None) == (config.crf is None)
+    assert (steps.correlation_weights is None) == (config.correlation is None)
+    assert (steps.couplings is None) == (config.routing is config.em is None)
+    assert (steps.routing_logits is None) == (config.routing is None)
     if steps.correlation_weights is not None:
         assert steps.correlation_weights.shape == (2, 5, 48)
     torch.testing.assert_close(model(IMAGES).scores, output.scores)
@@ -61,7 +63,7 @@ def test_correlation_in_place_of_routing_is_the_weighted_sum() -> None:
 
 
 def test_joined_correlation_at_uniform_weights_is_plain_routing() -> None:
-    joined = small_model("capsnet", aggregation="routing+correlation")
+    joined = small_model("capsnet", correlation={})
     plain = small_model("capsnet")
     with torch.no_grad():
         joined.head.correlation.weight.zero_()
@@ -72,15 +74,16 @@ def test_joined_correlation_at_uniform_weights_is_plain_routing() -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        {"routing": "em"},
-        {"routing": "em", "initial_routing": "gate"},
-        {"aggregation": "routing+correlation", "initial_routing": "couplings", "crf": "centred"},
-        {"aggregation": "routing+correlation", "initial_routing": "gate"},
-        {"normalize": "capsules", "initial_routing": "logits"},
-        {"crf": "centred", "crf_per_attribute": True},
-        {"crf": "centred", "crf_rank": 2},
-        {"aggregation": "correlation", "correlation_rank": 2},
-        {"share_votes": True},
+        {"routing": None, "em": {}},
+        {"routing": None, "em": {}, "initial_routing": {"mode": "gate"}},
+        {"routing": None, "em": {}, "correlation": {}},
+        {"correlation": {}, "initial_routing": {"mode": "couplings"}, "crf": {}},
+        {"correlation": {}, "initial_routing": {"mode": "gate"}},
+        {"routing.normalize": "capsules", "initial_routing": {"mode": "logits"}},
+        {"crf": {"per_attribute": True}},
+        {"crf": {"rank": 2}},
+        {"routing": None, "correlation": {"rank": 2}},
+        {"capsules.share_votes": True},
         {"reconstruction": True},
         {"in_channels": 1},
         {"image_size": (32, 48)},
@@ -89,7 +92,7 @@ def test_joined_correlation_at_uniform_weights_is_plain_routing() -> None:
 )
 def test_other_settings_run_and_learn(overrides) -> None:
     torch.manual_seed(0)
-    arguments = {"image_size": 32, "backbone": "small", "types": 3, **overrides}
+    arguments = {"image_size": 32, "backbone": "small", "capsules.types": 3, **overrides}
     model = create_model("capsnet", 5, **arguments)
     images = torch.rand(2, model.config.in_channels, *model.config.image_size)
     output = model(images)
@@ -104,11 +107,12 @@ def test_other_settings_run_and_learn(overrides) -> None:
     assert silent <= {"head.crf.left"}
 
 
-@pytest.mark.parametrize("name", [name for name in CAPSULES if model_config(name, 2).routing == "dynamic"])
+@pytest.mark.parametrize("name", [name for name in CAPSULES if model_config(name, 2).em is None])
 def test_presets_are_what_their_settings_say(name) -> None:
     """Each preset's decisions, made again from its primary capsules with the public functions and its settings."""
-    iterations = min(model_config(name, 2).routing_iterations, 2)
-    model = small_model(name, routing_iterations=iterations)
+    routing = model_config(name, 2).routing
+    iterations = 1 if routing is None else min(routing.iterations, 2)
+    model = small_model(name, **({} if routing is None else {"routing.iterations": iterations}))
     head, config = model.head, model.config
     with torch.no_grad():
         for parameter in (head.initial, head.crf):
@@ -116,23 +120,23 @@ def test_presets_are_what_their_settings_say(name) -> None:
                 next(parameter.parameters()).add_(0.05 * torch.rand(next(parameter.parameters()).shape))
     steps = model(IMAGES, return_intermediates=True).intermediates
     votes = cast_votes(steps.capsules, head.votes.weight)
-    if config.crf == "centred":
+    if config.crf is not None and config.crf.mode == "centred":
         votes = mean_field(votes, head.crf.weight, 2, centre=True, scale=5.0)
-    elif config.crf == "literal":
+    elif config.crf is not None:
         votes = mean_field(votes, head.crf.weight, 2, unary="current", returns="marginals")
     bias = None
-    if config.initial_routing != "none":
+    if config.initial_routing is not None:
         bias = head.initial.bias
         initial = initial_routing(steps.capsules, head.initial.kernel, (4, 4), bias)
     else:
         initial = None
-    if config.aggregation != "routing":
+    if config.correlation is not None:
         feature_map = torch.einsum("bdyxa,da->byx", steps.capsules.unflatten(1, (3, 4, 4)), head.low_level_map.weight)
         cells = (feature_map + head.low_level_map.bias).flatten(1)
         alpha = torch.einsum("bn,njk->bjk", cells, head.correlation.weight)
-        if config.correlation_start == "uniform":
+        if config.correlation.start == "uniform":
             alpha = torch.arange(1, 48).sqrt() * (1 + alpha)
-        if config.aggregation == "correlation":
+        if config.routing is None:
             sums = head.gain * correlate(votes * initial[:, :, None, None], alpha) + head.bias
             torch.testing.assert_close(steps.sums, sums, rtol=1e-4, atol=1e-5)
             return
@@ -146,26 +150,29 @@ def test_presets_are_what_their_settings_say(name) -> None:
 @pytest.mark.parametrize(
     ("settings", "found"),
     [
-        ({"routing_iterations": 5}, lambda head: head.routing.iterations == 5),
-        ({"routing": "em", "routing_iterations": 2}, lambda head: head.routing.iterations == 2),
+        ({"routing.iterations": 5}, lambda head: head.routing.iterations == 5),
+        ({"routing": None, "em": {"iterations": 2}}, lambda head: head.routing.iterations == 2),
         (
-            {"routing": "em", "em_inverse_temperature": 3.0},
+            {"routing": None, "em": {"inverse_temperature": 3.0}},
             lambda head: head.routing.final_inverse_temperature == 3 * head.routing.beta_use.numel() / head.capsules,
         ),
-        ({"routing": "em", "start_length": None}, lambda head: not head.routing.beta_activate.any()),
-        ({"normalize": "capsules"}, lambda head: head.routing.normalize == "capsules"),
-        ({"crf": "centred", "crf_iterations": 4}, lambda head: head.crf.iterations == 4 and not head.crf.literal),
-        ({"crf": "literal", "start_length": None}, lambda head: head.crf.literal),
-        ({"initial_routing": "gate", "initial_kernel_size": 3}, lambda head: head.initial.kernel.shape == (3, 3)),
-        ({"initial_routing": "gate", "initial_start": 0.5}, lambda head: float(head.initial.bias.detach()) == 0.5),
-        ({"initial_routing": "gate", "initial_start": None}, lambda head: head.initial.bias is None),
+        ({**EM, "capsules.start_length": None}, lambda head: not head.routing.beta_activate.any()),
+        ({"routing.normalize": "capsules"}, lambda head: head.routing.normalize == "capsules"),
+        ({"crf": {"iterations": 4}}, lambda head: head.crf.iterations == 4 and not head.crf.literal),
+        ({"crf": {"mode": "literal"}, "capsules.start_length": None}, lambda head: head.crf.literal),
+        ({"initial_routing": {"kernel_size": 3}}, lambda head: head.initial.kernel.shape == (3, 3)),
+        ({"initial_routing": {"start": 0.5}}, lambda head: float(head.initial.bias.detach()) == 0.5),
+        ({"initial_routing": {"mode": "gate", "start": None}}, lambda head: head.initial.bias is None),
         (
-            {"aggregation": "correlation", "correlation_start": "literal"},
+            {"routing": None, "correlation": {"start": "literal"}},
             lambda head: head.correlation.start == "literal",
         ),
-        ({"decision_bias": False}, lambda head: head.routing.bias is None),
-        ({"start_length": None}, lambda head: float(head.gain) == 1),
-        ({"attributes": 4, "decision_attributes": 6}, lambda head: head.votes.weight.shape == (48, 4, 5, 6)),
+        ({"capsules.decision_bias": False}, lambda head: head.routing.bias is None),
+        ({"capsules.start_length": None}, lambda head: float(head.gain) == 1),
+        (
+            {"capsules": {"attributes": 4, "decision_attributes": 6}},
+            lambda head: head.votes.weight.shape == (48, 4, 5, 6),
+        ),
     ],
 )
 def test_settings_reach_their_modules(settings, found) -> None:
@@ -173,7 +180,7 @@ def test_settings_reach_their_modules(settings, found) -> None:
 
 
 def test_em_routing_takes_the_capsules_lengths_as_activations() -> None:
-    model = small_model("capsnet", routing="em")
+    model = small_model("capsnet", **EM)
     output = model(IMAGES, return_intermediates=True)
     steps, routing = output.intermediates, model.head.routing
     costs = (routing.beta_use, routing.beta_activate)
@@ -183,7 +190,7 @@ def test_em_routing_takes_the_capsules_lengths_as_activations() -> None:
 
 def test_em_routing_of_nothing_keeps_its_costs() -> None:
     """Where nothing comes out of the backbone, no cost would help."""
-    head = small_model("capsnet", routing="em", start_length=None).head
+    head = small_model("capsnet", **EM, **{"capsules.start_length": None}).head
     head.primary.requires_grad_(False)
     for parameter in head.primary.parameters():
         parameter.zero_()
@@ -203,7 +210,7 @@ def test_a_network_of_another_precision_takes_bytes_and_floats(dtype) -> None:
 def test_filled_after_building_without_memory() -> None:
     model = small_model()
     with torch.device("meta"):
-        empty = create_model("contextcaps", 5, image_size=32, backbone="small", types=3)
+        empty = create_model("contextcaps", 5, image_size=32, backbone="small", capsules={"types": 3})
     filled = empty.to_empty(device="cpu").eval()
     filled.load_state_dict(model.state_dict())
     torch.testing.assert_close(filled(IMAGES).scores, model(IMAGES).scores)
@@ -240,7 +247,7 @@ def test_wrong_images_are_refused(images, message) -> None:
 
 def test_shared_votes_take_any_size() -> None:
     """Without weights of its own for each grid position, one network takes every image size."""
-    model = small_model("capsnet-rw-crf", share_votes=True)
+    model = small_model("capsnet-rw-crf", capsules={"share_votes": True})
     for height, width in ((32, 32), (64, 64), (40, 72)):
         output = model(torch.rand(1, 3, height, width), return_intermediates=True)
         assert output.scores.shape == (1, 5)
@@ -248,16 +255,34 @@ def test_shared_votes_take_any_size() -> None:
 
 
 def test_too_many_weights_are_refused_with_advice() -> None:
-    with pytest.raises(ValueError, match=r"2,359 million weights .*grid is 24×24 with 32 types, K = 18432") as refusal:
+    with pytest.raises(
+        ValueError, match=r"2,365 million weights \(votes 2,359 million\).*grid=24×24, K=18432"
+    ) as refusal:
         create_model("capsnet", 1000, image_size=64, backbone="paper")
-    assert "share_votes=True" in str(refusal.value)
-    with pytest.raises(ValueError, match="correlation_rank=16"):
+    assert "a smaller grid, or capsules.share_votes=true, or capsules.types=16, or a larger max_weights" in str(
+        refusal.value
+    )
+    with pytest.raises(ValueError, match=r"correlation\.rank=16, or crf\.rank=32, or field\.rank=32"):
         create_model("contextcaps", 80, image_size=64, backbone="small", max_weights=1000)
-    with pytest.raises(ValueError, match=r"field 25 million.*field_rank=32"):
+    with pytest.raises(ValueError, match=r"field 25 million.*field\.rank=32"):
         create_model(
-            "capsnet", 5000, image_size=32, backbone="small", types=1, field="decisions", max_weights=2 * 10**7
+            "capsnet", 5000, image_size=32, backbone="small", capsules={"types": 1}, field={}, max_weights=2 * 10**7
         )
-    assert create_model("capsnet", 1000, image_size=64, backbone="paper", share_votes=True, start_length=None)
+    with pytest.raises(ValueError, match=r"labels 1 million.*Try a smaller ml_gcn\.width, or a larger max_weights"):
+        create_model("ml-gcn", 5000, image_size=32, backbone="small", max_weights=10**6)
+    own = {"share_votes": True, "start_length": None}
+    assert create_model("capsnet", 1000, image_size=64, backbone="paper", capsules=own)
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_counted_before_memory_is_taken(name) -> None:
+    """Exactly the weights of head and field are counted, for every head."""
+    model = small_model(name)
+    parts = [model.head, *([] if model.field is None else [model.field])]
+    total = sum(weight.numel() for part in parts for weight in part.parameters())
+    assert small_model(name, max_weights=total)
+    with pytest.raises(ValueError, match="more than max_weights"):
+        small_model(name, max_weights=total - 1)
 
 
 def test_the_head_states_its_grid() -> None:

@@ -1,5 +1,7 @@
 """Every registered model is built, run forward and backward, saved and loaded: a new one too, once registered."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -7,14 +9,16 @@ from contextcaps.models import CapsuleNetwork, create_model, list_models, model_
 from contextcaps.models.presets import PRESETS
 from contextcaps.training.losses import margin_loss
 
-CAPSULES = [name for name in list_models() if model_config(name, 2).head == "capsules"]
+CAPSULES = [name for name in list_models() if model_config(name, 2).capsules is not None]
+RIVALS = [name for name in list_models() if name not in CAPSULES]
 LITERAL = [name for name in list_models() if name.endswith("-literal")]
 SANE = [name for name in CAPSULES if name not in LITERAL]
 
 
 def small_model(name: str, num_classes: int = 6, **overrides: object) -> CapsuleNetwork:
     torch.manual_seed(0)
-    return create_model(name, num_classes, image_size=32, backbone="small", **{"types": 3, **overrides})
+    size = {"capsules.types": 3} if name not in RIVALS else {}
+    return create_model(name, num_classes, image_size=32, backbone="small", **size, **overrides)
 
 
 def noise(*shape: int) -> torch.Tensor:
@@ -25,15 +29,16 @@ def test_the_paper_s_rows_are_registered() -> None:
     rows = ["capsnet", "capsnet-rw", "capsnet-rw-crf", "capsnet-rw-crf-corr"]
     assert list_models()[:5] == [*rows, "contextcaps"]
     assert set(LITERAL) == {"capsnet-rw-literal", "capsnet-rw-crf-literal", "contextcaps-literal"}
-    assert set(list_models()) - set(CAPSULES) == {"gap", "gmp", "ml-decoder", "query2label", "ml-gcn"}
+    assert set(RIVALS) == {"gap", "gmp", "ml-decoder", "query2label", "ml-gcn"}
 
 
 def test_controls() -> None:
-    assert model_config("capsnet-uniform", 3).routing_iterations == 1
-    assert model_config("capsnet-em", 3).routing == "em"
-    scene, whole = model_config("capsnet-scene", 3), model_config("contextcaps", 3)
-    assert (scene.field, scene.field_unary) == (whole.field, whole.field_unary) == ("decisions", "scene")
-    assert (scene.aggregation, scene.crf, scene.initial_routing) == ("routing", "none", "none")
+    assert model_config("capsnet-uniform", 3).routing.iterations == 1
+    assert model_config("capsnet-em", 3).em.iterations == 3
+    control, whole = model_config("capsnet-global", 3), model_config("contextcaps", 3)
+    assert control.field == whole.field
+    assert control.field.global_branch
+    assert control.correlation is control.crf is control.initial_routing is None
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -120,12 +125,12 @@ def test_starts_alive(name, num_classes, backbone, image_size) -> None:
 
 
 # In EM routing, classes compete for capsules from the start: where there are few, some have none.
-@pytest.mark.parametrize("name", [name for name in SANE if model_config(name, 2).routing == "dynamic"])
+@pytest.mark.parametrize("name", [name for name in SANE if model_config(name, 2).em is None])
 @pytest.mark.parametrize(("backbone", "image_size", "types"), [("timm:resnet18", 64, 16), ("small", 32, 1)])
 def test_few_capsules_and_a_thousand_classes_start_alive(name, backbone, image_size, types) -> None:
     """Also where there are far fewer capsules than classes, and not on average only."""
     torch.manual_seed(4)
-    model = create_model(name, 1000, image_size, backbone, types=types).eval()
+    model = create_model(name, 1000, image_size, backbone, capsules={"types": types}).eval()
     with torch.no_grad():
         scores = model(noise(2, 3, image_size, image_size)).scores
     assert 0.05 < float(scores.mean()) < 0.5
@@ -137,7 +142,7 @@ def test_dead_start_is_impossible_at_a_thousand_classes() -> None:
     """With the plain start of Sabour's code a thousand classes begin dead; with ours none does."""
     images = noise(2, 3, 32, 32)
     torch.manual_seed(3)
-    plain = create_model("capsnet", 1000, 32, "small", start_length=None)(images).scores.detach()
+    plain = create_model("capsnet", 1000, 32, "small", capsules={"start_length": None})(images).scores.detach()
     ours = create_model("capsnet", 1000, 32, "small")(images).scores.detach()
     assert float(plain.max()) < 0.001
     assert float(ours.min()) > 0.001
@@ -147,7 +152,7 @@ def test_dead_start_is_impossible_at_a_thousand_classes() -> None:
 @pytest.mark.parametrize("inverse_temperature", [0.01, 0.075])
 def test_em_routing_starts_where_it_is_told(length, inverse_temperature) -> None:
     """By its costs, however sharply they decide; at zero, activations begin above one half."""
-    settings = {"em_inverse_temperature": inverse_temperature, "start_length": length}
+    settings = {"em.inverse_temperature": inverse_temperature, "capsules.start_length": length}
     model = small_model("capsnet-em", 40, **settings)
     scores = model(noise(8, 3, 32, 32)).scores
     assert float(scores.detach().mean()) == pytest.approx(length, rel=0.15)
@@ -175,44 +180,45 @@ def test_same_seed_same_weights_and_the_generator_is_left_alone() -> None:
     first, second = small_model("contextcaps"), small_model("contextcaps")
     assert all(map(torch.equal, first.state_dict().values(), second.state_dict().values()))
     torch.manual_seed(0)
-    create_model("capsnet", 6, 32, "small", types=3, start_length=None)
+    create_model("capsnet", 6, 32, "small", capsules={"types": 3, "start_length": None})
     without = torch.rand(3)
     torch.manual_seed(0)
-    create_model("capsnet", 6, 32, "small", types=3)
+    create_model("capsnet", 6, 32, "small", capsules={"types": 3})
     assert torch.equal(torch.rand(3), without)
 
 
-def test_settings_of_a_field_need_one() -> None:
-    with pytest.raises(ValueError, match="field_unary: capsnet has no field between decisions; set field=decisions"):
-        model_config("capsnet", 5, field_unary="scene")
-    assert model_config("contextcaps", 5, field="none").field == "none"
-    assert model_config("contextcaps", 5, field_groups=3).field_groups == 3
+def test_overrides_go_into_a_preset_s_sections() -> None:
+    """One that the preset has is changed in part; None removes it."""
+    preset, changed = model_config("contextcaps", 5), model_config("contextcaps", 5, field={"groups": 3}, crf=None)
+    assert changed.field == dataclasses.replace(preset.field, groups=3)
+    assert changed.crf is None
+    assert changed == model_config("contextcaps", 5, **{"field.groups": 3, "crf": "none"})
 
 
 def test_unknown_model_and_field_are_named() -> None:
     with pytest.raises(ValueError, match="no 'contextcap'; did you mean 'contextcaps'"):
         create_model("contextcap", 3)
-    with pytest.raises(ValueError, match=r"routing_iteration: no such field.*did you mean 'routing_iterations'"):
+    with pytest.raises(ValueError, match=r"routing_iteration: no such field.*did you mean 'routing\.iterations'"):
         create_model("capsnet", 3, routing_iteration=1)
 
 
 def test_arguments_go_before_a_preset_s_settings() -> None:
-    register_model("tiny", "small images", backbone="small", image_size=64, types=2)
+    register_model("tiny", "small images", backbone="small", image_size=64, capsules={"types": 2})
     try:
         assert model_config("tiny", 3).image_size == (64, 64)
         assert model_config("tiny", 3, 32, "paper").backbone == "paper"
-        assert model_config("tiny", 3, 32, "paper", types=5).types == 5
+        assert model_config("tiny", 3, 32, "paper", capsules={"types": 5}).capsules.types == 5
     finally:
         del PRESETS["tiny"]
 
 
 def test_register_a_preset_of_one_s_own() -> None:
-    register_model("one-iteration", "no agreement", routing_iterations=1)
+    register_model("one-iteration", "no agreement", routing={"iterations": 1})
     try:
-        assert small_model("one-iteration").config.routing_iterations == 1
+        assert small_model("one-iteration").config.routing.iterations == 1
         with pytest.raises(ValueError, match="exists already"):
             register_model("one-iteration", "again")
-        with pytest.raises(ValueError, match="routing: expected one of"):
-            register_model("wrong", "no such routing", routing="random")
+        with pytest.raises(ValueError, match=r"routing\.normalize: expected one of"):
+            register_model("wrong", "no such routing", routing={"normalize": "random"})
     finally:
         del PRESETS["one-iteration"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from contextcaps.models import CapsuleNetwork, ModelConfig, create_model
+from contextcaps.models import CapsuleNetwork, create_model, model_config
 from contextcaps.models.rivals import MLDecoderHead, MLGCNHead, RivalHead, build_rival
 from contextcaps.models.rivals.attention import Attention, FeedForward
 from contextcaps.models.rivals.ml_gcn import label_graph
@@ -18,10 +18,17 @@ RIVALS = ["gap", "gmp", "ml-decoder", "query2label", "ml-gcn"]
 CLASSES, CHANNELS, HEIGHT, WIDTH = 5, 6, 2, 3
 
 
+def narrow(name: str, width: int) -> dict[str, int]:
+    """Options for a head of a small width, with few attention heads, where it has such."""
+    section = name.replace("-", "_")
+    options = {"ml-decoder": ("width", "attention_heads"), "query2label": ("width", "attention_heads")}
+    sizes = {"width": width, "attention_heads": 2}
+    return {f"{section}.{each}": sizes[each] for each in {**options, "ml-gcn": ("width",)}.get(name, ())}
+
+
 def small_head(name: str, num_classes: int = CLASSES, **settings: object) -> RivalHead:
     torch.manual_seed(0)
-    options = {"head_width": 8, "attention_heads": 2, **settings}
-    config = ModelConfig.from_dict({"num_classes": num_classes, "head": name, **options})
+    config = model_config(name, num_classes, **{**narrow(name, 8), **settings})
     head = build_rival(config, CHANNELS, (HEIGHT, WIDTH)).double().eval()
     with torch.no_grad():
         for parameter in head.parameters():  # biases and norms away from where they start
@@ -93,10 +100,12 @@ def test_pooling_by_loops(name, pool) -> None:
     torch.testing.assert_close(head(batch).logits, torch.tensor(expected).double())
 
 
-@pytest.mark.parametrize("settings", [{}, {"query_groups": 2}, {"head_layers": 2, "query_groups": 3}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"ml_decoder.query_groups": 2}, {"ml_decoder.layers": 2, "ml_decoder.query_groups": 3}], ids=str
+)
 def test_ml_decoder_by_loops(settings) -> None:
     head, batch = small_head("ml-decoder", **settings), features()
-    groups = settings.get("query_groups", CLASSES)
+    groups = settings.get("ml_decoder.query_groups", CLASSES)
     share = math.ceil(CLASSES / groups)
     expected = []
     for image in batch:
@@ -194,7 +203,7 @@ def test_the_wrong_number_of_classes_is_refused() -> None:
 @given(st.integers(1, 40), st.integers(1, 45))
 def test_groups_share_all_classes(classes, groups) -> None:
     """No more queries than asked for, none without a class, and each class read by its own row."""
-    head = small_head("ml-decoder", classes, query_groups=groups)
+    head = small_head("ml-decoder", classes, **{"ml_decoder.query_groups": groups})
     assert isinstance(head, MLDecoderHead)
     assert 1 <= head.groups <= min(groups, classes)
     assert (head.groups - 1) * head.group_size < classes <= head.groups * head.group_size
@@ -220,7 +229,7 @@ def test_gradients_reach_every_weight(name) -> None:
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_scores_are_in_single_precision_under_autocast(name) -> None:
-    model = create_model(name, CLASSES, 32, "small", head_width=16).eval()
+    model = create_model(name, CLASSES, 32, "small", **narrow(name, 16)).eval()
     images = torch.rand(2, 3, 32, 32)
     with torch.autocast("cpu", torch.bfloat16):
         output = model(images)
@@ -230,7 +239,7 @@ def test_scores_are_in_single_precision_under_autocast(name) -> None:
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_any_image_size(name) -> None:
-    model = create_model(name, CLASSES, 32, "small", head_width=16).eval()
+    model = create_model(name, CLASSES, 32, "small", **narrow(name, 16)).eval()
     for height, width in ((32, 32), (64, 64), (40, 72)):
         assert model(torch.rand(1, 3, height, width)).scores.shape == (1, CLASSES)
     assert model.grid == (4, 4)
@@ -254,7 +263,7 @@ def test_the_paper_s_backbone_has_both_convolutions() -> None:
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_exports_as_one_graph(name) -> None:
-    model = create_model(name, CLASSES, 32, "small", head_width=16).eval()
+    model = create_model(name, CLASSES, 32, "small", **narrow(name, 16)).eval()
     images = torch.rand(2, 3, 32, 32)
     exported = torch.export.export(model, (images,)).module()
     torch.testing.assert_close(exported(images).scores, model(images).scores)
@@ -263,14 +272,14 @@ def test_exports_as_one_graph(name) -> None:
 def test_what_a_rival_has_not() -> None:
     model = create_model("gap", CLASSES, 32, "small")
     images = torch.rand(1, 3, 32, 32)
-    with pytest.raises(ValueError, match="'gap' has no capsules to show"):
+    with pytest.raises(ValueError, match="head pooling has no capsules to show"):
         model(images, return_intermediates=True)
-    with pytest.raises(ValueError, match="'gap' has no decision capsules"):
+    with pytest.raises(ValueError, match="head pooling has no decision capsules"):
         model.reconstruct(model(images).decisions, torch.ones(1, CLASSES))
 
 
 def test_a_field_between_decisions_goes_with_any_head() -> None:
-    model = create_model("gap", CLASSES, 32, "small", field="decisions").eval()
+    model = create_model("gap", CLASSES, 32, "small", field={}).eval()
     images, told = torch.rand(2, 3, 32, 32), torch.full((2, CLASSES), float("nan"))
     torch.testing.assert_close(model(images).scores, model(images).logits.sigmoid())
     told[:, 1] = 1.0
@@ -284,9 +293,9 @@ def test_what_was_drawn_and_learnt_is_saved(tmp_path) -> None:
     """ML-Decoder's fixed queries and ML-GCN's graph are no parameters, but belong to the network."""
     images = torch.rand(2, 3, 32, 32)
     for name in ("ml-decoder", "ml-gcn"):
-        model = create_model(name, 3, 32, "small", head_width=16).eval()
+        model = create_model(name, 3, 32, "small", **narrow(name, 16)).eval()
         before = model(images).scores
-        model.learn_labels(torch.tensor([[1, 1, 0], [1, 1, 0], [0, 0, 1]]))
+        model.head.learn_labels(torch.tensor([[1, 1, 0], [1, 1, 0], [0, 0, 1]]))
         assert torch.equal(model(images).scores, before) == (name == "ml-decoder")
         model.save_pretrained(tmp_path / name)
         loaded = CapsuleNetwork.from_pretrained(tmp_path / name)

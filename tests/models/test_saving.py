@@ -13,7 +13,7 @@ from contextcaps.models import CapsuleNetwork, ModelFileError, create_model
 @pytest.fixture
 def folder(tmp_path):
     torch.manual_seed(0)
-    model = create_model("contextcaps", 3, 32, "small", types=2, class_names=("bed", "lamp", "sea"))
+    model = create_model("contextcaps", 3, 32, "small", capsules={"types": 2}, class_names=("bed", "lamp", "sea"))
     model.save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 
@@ -24,7 +24,8 @@ def test_what_is_written(folder) -> None:
     document = json.loads((folder / "config.json").read_text())
     assert document["format"] == "contextcaps-1"
     assert document["class_names"] == ["bed", "lamp", "sea"]
-    assert document["aggregation"] == "correlation"
+    assert document["correlation"] == {"start": "uniform", "rank": None}
+    assert document["routing"] is None
     with pytest.raises(pickle.UnpicklingError), (folder / "model.safetensors").open("rb") as stored:
         pickle.load(stored)
 
@@ -58,8 +59,8 @@ def test_foreign_files(folder) -> None:
     (folder / "config.json").write_text('{"architectures": ["BertModel"], "hidden_size": 768}')
     with pytest.raises(ModelFileError, match="not a configuration of contextcaps"):
         CapsuleNetwork.from_pretrained(folder)
-    (folder / "config.json").write_text(config.replace('"routing": "dynamic"', '"routing": "random"'))
-    with pytest.raises(ModelFileError, match=r"config\.json: routing: expected one of"):
+    (folder / "config.json").write_text(config.replace('"mode": "gate"', '"mode": "random"'))
+    with pytest.raises(ModelFileError, match=r"config\.json: initial_routing\.mode: expected one of"):
         CapsuleNetwork.from_pretrained(folder)
     (folder / "config.json").write_text(config)
     safetensors.torch.save_file({"bert.weight": torch.zeros(2)}, folder / "model.safetensors")
@@ -106,13 +107,3 @@ def test_no_such_folder(tmp_path) -> None:
         CapsuleNetwork.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(ModelFileError, match="no such folder"):
         CapsuleNetwork.from_pretrained("./nowhere/at-all")
-
-
-def test_em_routing_saved_without_its_temperature_is_refused(tmp_path) -> None:
-    """Rather than scored at another one."""
-    create_model("capsnet-em", 3, image_size=32, backbone="small", types=2).save_pretrained(tmp_path)
-    document = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    del document["em_inverse_temperature"]
-    (tmp_path / "config.json").write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(ModelFileError, match=r'config\.json: "em_inverse_temperature" is missing'):
-        CapsuleNetwork.from_pretrained(tmp_path)

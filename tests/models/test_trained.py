@@ -26,7 +26,7 @@ TRAINED = Trained(
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     torch.manual_seed(0)
-    network = create_model("contextcaps", 3, 32, "small", types=2, class_names=NAMES)
+    network = create_model("contextcaps", 3, 32, "small", capsules={"types": 2}, class_names=NAMES)
     network.save_pretrained(tmp_path_factory.mktemp("trained") / "model")
     return network, tmp_path_factory.getbasetemp() / "trained0" / "model"
 

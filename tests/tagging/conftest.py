@@ -17,7 +17,7 @@ THRESHOLDS = (0.9, 0.05, 0.125, 0.0, 1.0)
 @pytest.fixture(scope="session")
 def network():
     torch.manual_seed(3)
-    return contextcaps.create_model("capsnet", 5, 32, "small", types=2, class_names=CLASSES).eval()
+    return contextcaps.create_model("capsnet", 5, 32, "small", capsules={"types": 2}, class_names=CLASSES).eval()
 
 
 @pytest.fixture(scope="session")

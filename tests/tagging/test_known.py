@@ -22,7 +22,7 @@ THRESHOLDS = (0.9, 0.05, 0.125, 0.0, 1.0)
 def told(tmp_path_factory):
     """A model's folder whose network has a field with potentials."""
     torch.manual_seed(3)
-    network = contextcaps.create_model("capsnet", 5, 32, "small", types=2, class_names=CLASSES, field="decisions")
+    network = contextcaps.create_model("capsnet", 5, 32, "small", capsules={"types": 2}, class_names=CLASSES, field={})
     with torch.no_grad():
         network.field.weight.normal_(std=0.3, generator=torch.Generator().manual_seed(1))
     folder = tmp_path_factory.mktemp("run") / "model"
@@ -96,7 +96,7 @@ def test_python_tags_with_known_labels(told, pictures) -> None:
 
 
 def test_a_model_without_a_field_says_what_it_needs(network, pictures) -> None:
-    with pytest.raises(ValueError, match=r"known: .*field=decisions"):
+    with pytest.raises(ValueError, match=r"known: .*field=default"):
         Tagger(network, device="cpu").tag(pictures, known={"sea": True})
     assert Tagger(network, device="cpu").tag(pictures[0], known={})
 
@@ -141,4 +141,4 @@ def test_misuse_is_one_message_and_exit_code_2(words, message, told, album, caps
 def test_a_model_without_a_field_is_one_message_and_exit_code_2(model, album, capsys) -> None:
     code, out, err = _run([model, album / "0.png", "--known", "sea=yes"], capsys)
     assert (code, out) == (2, "")
-    assert "field=decisions" in err
+    assert "field=default" in err

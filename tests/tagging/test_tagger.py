@@ -234,7 +234,7 @@ def test_misuse_is_a_clear_value_error(images, options, message, loaded) -> None
 
 def test_a_grey_network_takes_colour_and_grey(pictures) -> None:
     torch.manual_seed(1)
-    network = contextcaps.create_model("capsnet", 4, 32, "small", types=2, in_channels=1)
+    network = contextcaps.create_model("capsnet", 4, 32, "small", capsules={"types": 2}, in_channels=1)
     grey = Tagger(network, device="cpu")
     luma = (pictures[0] @ np.array([0.299, 0.587, 0.114])).astype(np.float32) / 255  # [H, W]
     with torch.no_grad():

@@ -14,7 +14,7 @@ FLAGS = {
     "model": "contextcaps",
     "image_size": 32,
     "backbone": "small",
-    "options": {"types": 2},
+    "options": {"capsules.types": 2},
     "epochs": 3,
     "batch_size": 16,
     "ema": 0.9,

@@ -48,7 +48,7 @@ def prepared(cache):
 
 @pytest.fixture(scope="module")
 def network(prepared) -> CapsuleNetwork:
-    network = create_model("capsnet", len(prepared.classes), 64, "lite0", types=2)
+    network = create_model("capsnet", len(prepared.classes), 64, "lite0", capsules={"types": 2})
     network.freeze_backbone()
     return network
 
@@ -99,7 +99,7 @@ def test_they_are_kept_for_whatever_they_depend_on(network, prepared, cache) -> 
     assert (first / "features.bin").stat().st_mtime_ns == made
     other_head = create_model("gap", len(prepared.classes), 64, "lite0")
     assert folder(network=other_head) == first
-    finetuned = create_model("capsnet", len(prepared.classes), 64, "lite0", types=2)
+    finetuned = create_model("capsnet", len(prepared.classes), 64, "lite0", capsules={"types": 2})
     with torch.no_grad():
         next(finetuned.backbone.parameters()).mul_(1.01)
     others = [
@@ -147,7 +147,7 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path, cache, monkeypatch) -> N
     resume(tmp_path / "stopped", progress=False)
     assert finals(tmp_path / "stopped") == finals(tmp_path / "whole")
     described = tmp_path / "stopped" / "network.yaml"  # as if the preset had been another
-    described.write_text(described.read_text(encoding="utf-8").replace("field: decisions", "field: none"))
+    described.write_text(described.read_text(encoding="utf-8").replace("global_branch: true", "global_branch: false"))
     with pytest.raises(RunError, match=r"began with another network than contextcaps is now \(field\)"):
         resume(tmp_path / "stopped", progress=False)
 

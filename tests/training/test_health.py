@@ -84,7 +84,7 @@ def test_some_dead_classes_are_counted() -> None:
     (finding,) = monitor.look_at_validation(2, scores, targets, 0.5, 0.05)
     assert "9 of 30 classes that were present (30%)" in finding.message
     assert "500 images" in finding.message
-    assert "--set start_length=0.1" in finding.message
+    assert "--set capsules.start_length=0.1" in finding.message
     (finding,) = Monitor(FREQUENCIES, "ml-gcn", sigmoids=True).look_at_validation(2, scores, targets, 0.5, 0.05)
     assert "are dead" in finding.message
     assert "start_length" not in finding.message  # which a head without capsules has not
@@ -288,7 +288,9 @@ def picture_batch(seed: int, classes: int, images: int = 16) -> tuple[Tensor, Te
 def test_early_training_of_real_networks(name: str, loss, classes: int, expected: list[str]) -> None:
     """No alarm while a healthy network starts; the presets to the letter are found within ten looks."""
     torch.manual_seed(0)
-    network = contextcaps.create_model(name, num_classes=classes, image_size=32, backbone="small", types=4)
+    network = contextcaps.create_model(
+        name, num_classes=classes, image_size=32, backbone="small", capsules={"types": 4}
+    )
     optimiser = torch.optim.AdamW(network.parameters(), 1e-3)
     monitor = Monitor([0.05] * classes, name)
     told = []

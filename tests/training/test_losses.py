@@ -329,6 +329,6 @@ def test_wrong_class_weights_are_refused(loss: Loss, weights: object, actual: st
 
 def test_auto_is_margin_for_lengths_and_cross_entropy_for_sigmoids() -> None:
     assert settled_loss("auto", model_config("capsnet", 3)) == "margin"
-    assert settled_loss("auto", model_config("capsnet", 3, field="decisions")) == "bce"
+    assert settled_loss("auto", model_config("capsnet", 3, field={})) == "bce"
     assert settled_loss("auto", model_config("gap", 3)) == "bce"
     assert settled_loss("asl", model_config("capsnet", 3)) == "asl"

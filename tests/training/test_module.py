@@ -8,7 +8,7 @@ import torch
 from small_run import small_config
 
 from contextcaps.data.loading import Batch
-from contextcaps.models import create_model, list_models
+from contextcaps.models import create_model, list_models, model_config
 from contextcaps.training.averaging import WeightAverage
 from contextcaps.training.losses import margin_loss
 from contextcaps.training.module import TaggingModule, parameter_groups
@@ -26,7 +26,8 @@ def batch(step: int = 0, count: int = 4) -> Batch:
 def module(tmp_path, model: str = "capsnet", steps: int = 10, **changes) -> TaggingModule:
     torch.manual_seed(0)
     config = small_config(tmp_path / "run", tmp_path, model=model, **changes)
-    network = create_model(model, CLASSES, 32, "small", types=2, reconstruction=config.reconstruction > 0)
+    own = config.options if model_config(model, 2).capsules is not None else {}
+    network = create_model(model, CLASSES, 32, "small", reconstruction=config.reconstruction > 0, **own)
     return TaggingModule(network, config, steps)
 
 
@@ -82,7 +83,7 @@ def test_schedules(tmp_path, schedule, steps) -> None:
 
 
 def test_biases_and_norms_do_not_decay(tmp_path) -> None:
-    network = create_model("contextcaps", CLASSES, 32, "small", types=2)
+    network = create_model("contextcaps", CLASSES, 32, "small", capsules={"types": 2})
     decaying, others = parameter_groups(network, 0.3)
     assert (decaying["weight_decay"], others["weight_decay"]) == (0.3, 0.0)
     assert len(decaying["params"]) + len(others["params"]) == len(list(network.parameters()))

@@ -107,7 +107,7 @@ def test_the_group_of_processes_is_left_before_python_ends(tmp_path) -> None:
 @pytest.mark.parametrize(("count", "batch_size", "world_size"), [(10, 3, 4), (5, 8, 2), (7, 1, 3), (2, 4, 3)])
 def test_every_image_is_in_exactly_one_process(cache, count, batch_size, world_size) -> None:
     prepared = prepare(open_source(f"scenes?count={count}&size=32"), 32, cache, progress=False)
-    network = create_model("capsnet", len(prepared.classes), 32, "small", types=1).eval()
+    network = create_model("capsnet", len(prepared.classes), 32, "small", capsules={"types": 1}).eval()
     whole = predict(network, PreparedLoader(prepared, 4), prepared.classes)
     parts = [
         predict(network, PreparedLoader(prepared, batch_size, rank=rank, world_size=world_size), prepared.classes)

@@ -14,7 +14,11 @@ from contextcaps.training.data import open_training_parts
 from contextcaps.training.loop import StoppedRun, TrainingLoop
 from contextcaps.training.trainer import resume, train
 
-SMALL = {"head_width": 16, "attention_heads": 2}
+SMALL = {
+    "ml-decoder": {"ml_decoder.width": 16, "ml_decoder.attention_heads": 2},
+    "query2label": {"query2label.width": 16, "query2label.attention_heads": 2},
+    "ml-gcn": {"ml_gcn.width": 16},
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +39,9 @@ def cache(tmp_path_factory) -> Path:
     ],
 )
 def test_two_epochs_lower_the_loss_and_the_model_tags(tmp_path, cache, model, loss) -> None:
-    config = small_config(tmp_path / "run", cache, model=model, loss=loss, epochs=2, options=SMALL, ema=0.0)
+    config = small_config(
+        tmp_path / "run", cache, model=model, loss=loss, epochs=2, options=SMALL.get(model, {}), ema=0.0
+    )
     train(config, progress=False)
     first, second = (float(row["train_loss"]) for row in rows(tmp_path / "run"))
     assert second < first
@@ -47,7 +53,7 @@ def test_two_epochs_lower_the_loss_and_the_model_tags(tmp_path, cache, model, lo
 
 
 def test_a_label_graph_comes_from_the_training_part_and_survives_a_stop(tmp_path, cache, monkeypatch) -> None:
-    settings = {"model": "ml-gcn", "loss": "bce", "epochs": 2, "options": SMALL}
+    settings = {"model": "ml-gcn", "loss": "bce", "epochs": 2, "options": SMALL["ml-gcn"]}
     config = small_config(tmp_path / "whole", cache, **settings)
     train(config, progress=False)
     graph = load_file(tmp_path / "whole/model/model.safetensors")["head.adjacency"]
@@ -75,6 +81,6 @@ def test_a_label_graph_comes_from_the_training_part_and_survives_a_stop(tmp_path
 
 
 def test_reconstruction_is_refused_in_one_line(tmp_path, cache) -> None:
-    with pytest.raises(ValueError, match=r"^reconstruction: expected none with head='gap'"):
-        train(small_config(tmp_path / "run", cache, model="gap", reconstruction=0.0005), progress=False)
+    with pytest.raises(ValueError, match=r"^reconstruction: expected none with the head pooling"):
+        train(small_config(tmp_path / "run", cache, model="gap", options={}, reconstruction=0.0005), progress=False)
     assert not (tmp_path / "run").exists()

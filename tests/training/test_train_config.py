@@ -10,7 +10,9 @@ from contextcaps.training.config import TrainConfig, _parse_options, spell_optio
 
 
 def test_round_trip() -> None:
-    config = TrainConfig(data="coco:x", options={"types": 8, "start_length": None}, augment=TrainConfig().augment)
+    config = TrainConfig(
+        data="coco:x", options={"capsules.types": 8, "capsules.start_length": None}, augment=TrainConfig().augment
+    )
     assert TrainConfig.from_yaml(config.to_yaml()) == config
     assert TrainConfig.from_dict(config.to_dict()) == config
 
@@ -19,12 +21,20 @@ def test_numbers_as_people_write_them() -> None:
     """YAML 1.1 takes 1e-3 for text; text that looks like a number stays text on the way out and in again."""
     config = TrainConfig.from_yaml("lr: 1e-3\nclip: 2E+0\naugment: {flip: 5e-1}\n")
     assert (config.lr, config.clip, config.augment.flip) == (0.001, 2.0, 0.5)
-    config = TrainConfig(data="1e3", options={"start_length": 1e-05})
+    config = TrainConfig(data="1e3", options={"capsules.start_length": 1e-05})
     assert TrainConfig.from_yaml(config.to_yaml()) == config
 
 
 def test_options_as_words() -> None:
-    options = {"class_list": [1, 2], "crf": None, "text": "null", "length": 1e-5, "few": "1e5", "deep": {"x": [1.5]}}
+    options = {
+        "class_list": [1, 2],
+        "crf": None,
+        "crf.rank": 3,
+        "text": "null",
+        "length": 1e-5,
+        "few": "1e5",
+        "deep": {"x": [1.5]},
+    }
     words = spell_options(options)
     assert words[0] == "class_list=[1, 2]"
     assert _parse_options(words) == options
@@ -53,12 +63,15 @@ def test_every_field_has_a_docstring_that_becomes_its_help(capsys) -> None:
         ({"ema": 1.0}, "ema: expected a number from 0 to below 1"),
         ({"loss": "mse"}, "loss: expected one of 'auto', 'margin', 'bce', 'asl', 'spread'"),
         ({"lr": 1001}, "lr: expected a number above 0 and at most 1000, got 1001"),
-        ({"augment": {"flop": 1}}, r"^augment\.flop: no such field of the augmentation's .* did you mean 'flip'"),
+        (
+            {"augment": {"flop": 1}},
+            r"^augment\.flop: no such field of the augmentation's .* did you mean 'augment\.flip'",
+        ),
         ({"augment": {"flip": 2}}, r"^augment\.flip: expected a number from 0 to 1"),
         ({"augment": {"flip": "x"}}, r"^augment\.flip: expected a number, got 'x'"),
         ({"augment": {"crop_scale": 0.4}}, r"^augment\.crop_scale: expected 2 numbers, got 0\.4"),
         ({"augment": {"crop_scale": [0.9, 0.4]}}, r"^augment\.crop_scale: expected 0 < least"),
-        ({"augment": 3}, "^augment: expected fields and values, got 3"),
+        ({"augment": 3}, "^augment: expected fields and values or default, got 3"),
         ({"options": {"num_classes": 3}}, "set: num_classes comes from the data"),
         ({"options": {"image_size": 3}}, "set: image_size has a flag of its own, --image-size"),
         ({"shard": True}, "shard: expected more than one process"),
@@ -91,19 +104,21 @@ def run(*words) -> None:
 
 def test_flags_override_the_file_which_overrides_the_defaults(tmp_path, seen) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(yaml.safe_dump({"epochs": 7, "lr": 0.5, "options": {"types": 8}, "augment": {"flip": 0.0}}))
+    file.write_text(
+        yaml.safe_dump({"epochs": 7, "lr": 0.5, "options": {"capsules.types": 8}, "augment": {"flip": 0.0}})
+    )
     run("--config", file, "--lr", 0.25, "--augment.hue", 0)
     ((config, progress),) = seen
-    assert (config.epochs, config.lr, config.batch_size, config.options) == (7, 0.25, 64, {"types": 8})
+    assert (config.epochs, config.lr, config.batch_size, config.options) == (7, 0.25, 64, {"capsules.types": 8})
     assert (config.augment.flip, config.augment.hue, config.augment.brightness) == (0.0, 0.0, 0.2)
     assert progress
-    run(f"--config={file}", "--quiet", "--set", "types=4", "start_length=null", "crf=none")
-    assert seen[1][0].options == {"types": 4, "start_length": None, "crf": "none"}
+    run(f"--config={file}", "--quiet", "--set", "capsules.types=4", "capsules.start_length=null", "crf=none")
+    assert seen[1][0].options == {"capsules.types": 4, "capsules.start_length": None, "crf": "none"}
     assert not seen[1][1]
 
 
 def test_a_run_can_be_made_again_from_its_own_configuration(tmp_path, seen) -> None:
-    config = TrainConfig(data="scenes?count=5", ema=0.5, options={"types": 2}, precision="bf16")
+    config = TrainConfig(data="scenes?count=5", ema=0.5, options={"capsules.types": 2}, precision="bf16")
     config.to_yaml(tmp_path / "config.yaml")
     run("--config", tmp_path / "config.yaml")
     assert seen[0][0] == config

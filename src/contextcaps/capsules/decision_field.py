@@ -26,7 +26,6 @@ __all__ = [
     "DecisionField",
     "FieldResult",
     "Groups",
-    "Scenes",
     "decision_field",
     "group_messages",
     "rescale_decisions",
@@ -41,17 +40,6 @@ class FieldResult(NamedTuple):
     """[B, J], the chance of each class; exactly 0 or 1 where it is known."""
     logits: Tensor
     """[B, J], before the last sigmoid; of a known class what the image and the others say of it."""
-
-
-class Scenes(NamedTuple):
-    """Potentials that depend on the image: Σ_m gates_m · left_m · right_mᵀ is added to the pairwise matrix."""
-
-    gates: Tensor
-    """[B, M]."""
-    left: Tensor
-    """[M, J, r]."""
-    right: Tensor
-    """[M, J, r]."""
 
 
 class Groups(NamedTuple):
@@ -76,7 +64,6 @@ def decision_field(
     prior: Tensor,
     iterations: int = 2,
     known: Tensor | None = None,
-    scenes: Scenes | None = None,
     trust: Tensor | float = 1.0,
     groups: Groups | None = None,
 ) -> FieldResult:
@@ -93,7 +80,6 @@ def decision_field(
         iterations: how often messages are sent; 0 gives sigmoid(unary), and what is known.
         known: [B, J], 1 where a class is known to be present, 0 where absent, NaN where nothing is known. (A number
             between the two is a chance that somebody else vouches for; it is kept as well.)
-        scenes: further potentials for each image.
         trust: factor of what classes say that are not known but believed. 1 is the mean field. What the image says of
             two classes is not said independently, and taking it for two witnesses would count it twice.
         groups: potentials of higher order, besides the pairwise ones.
@@ -106,7 +92,7 @@ def decision_field(
     batch, classes = require_tensor("unary", unary, "B J")
     require_tensor("prior", prior, "J", J=classes)
     require_count("iterations", iterations, least=0)
-    _require_potentials(unary, pairwise, scenes, batch, classes)
+    _require_potentials(unary, pairwise, classes)
     given = None if known is None else _require_known(known, batch, classes)  # [B, J]
     wide, centre = upcast(unary), upcast(prior)  # [B, J], [J]
 
@@ -118,26 +104,19 @@ def decision_field(
     for _ in range(iterations):
         sent = clamped(logits) - centre  # [B, J]
         sent = sent * trust if given is None else torch.where(given, sent, sent * trust)  # [B, J]
-        logits = wide + _messages(sent, pairwise, scenes)  # [B, J]
+        logits = wide + _messages(sent, pairwise)  # [B, J]
         if groups is not None:
             logits = logits + group_messages(sent, given, groups)  # [B, J]
     return FieldResult(clamped(logits).to(unary.dtype), logits.to(unary.dtype))
 
 
-def _messages(sent: Tensor, pairwise: Pairwise, scenes: Scenes | None) -> Tensor:
-    """Σ_{j'≠j} sent_j' · potentials[j', j], [B, J]."""
+def _messages(sent: Tensor, pairwise: Pairwise) -> Tensor:
+    """Σ_{j'≠j} sent_j' · pairwise[j', j], [B, J]."""
     if isinstance(pairwise, tuple):
         left, right = map(upcast, pairwise)  # [J, r], [J, r]
-        told = sent @ left @ right.T - sent * (left * right).sum(dim=1)  # [B, J]
-    else:
-        matrix = upcast(pairwise)  # [J, J]
-        told = sent @ (matrix - torch.diag(torch.diagonal(matrix)))  # [B, J]
-    if scenes is None:
-        return told
-    gates, lefts, rights = map(upcast, scenes)  # [B, M], [M, J, r], [M, J, r]
-    condensed = torch.einsum("bh,mhr->bmr", sent, lefts) * gates.unsqueeze(-1)  # [B, M, r]
-    own = gates @ (lefts * rights).sum(dim=2)  # [B, J], the diagonal of each image's matrix
-    return told + torch.einsum("bmr,mjr->bj", condensed, rights) - sent * own
+        return sent @ left @ right.T - sent * (left * right).sum(dim=1)  # [B, J]
+    matrix = upcast(pairwise)  # [J, J]
+    return sent @ (matrix - torch.diag(torch.diagonal(matrix)))  # [B, J]
 
 
 def group_messages(sent: Tensor, given: Tensor | None, groups: Groups) -> Tensor:
@@ -149,7 +128,7 @@ def group_messages(sent: Tensor, given: Tensor | None, groups: Groups) -> Tensor
     return (torch.relu(heard) - torch.relu(bias)) @ outward  # [B, J]
 
 
-def _require_potentials(unary: Tensor, pairwise: Pairwise, scenes: Scenes | None, batch: int, classes: int) -> None:
+def _require_potentials(unary: Tensor, pairwise: Pairwise, classes: int) -> None:
     operands = {"unary": unary}
     if isinstance(pairwise, tuple):
         if len(pairwise) != 2:
@@ -160,11 +139,6 @@ def _require_potentials(unary: Tensor, pairwise: Pairwise, scenes: Scenes | None
     else:
         require_tensor("pairwise", pairwise, "J J", J=classes)
         operands["pairwise"] = pairwise
-    if scenes is not None:
-        _, count = require_tensor("scenes.gates", scenes.gates, "B M", B=batch)
-        *_, rank = require_tensor("scenes.left", scenes.left, "M J r", M=count, J=classes)
-        require_tensor("scenes.right", scenes.right, "M J r", M=count, J=classes, r=rank)
-        operands |= {"scenes.gates": scenes.gates, "scenes.left": scenes.left, "scenes.right": scenes.right}
     require_same_dtype(**operands)
 
 
@@ -214,10 +188,10 @@ class DecisionField(nn.Module):
     """`decision_field` with its weights: logits [B, J] of a head → chances that know of each other.
 
     unary_j = t_j · logit_j + b_j with a learned sharpness t_j > 0 (an inverse temperature) and bias b_j for each class:
-    what is a score of 0.7 to one loss is certainty to another. With `scene_unary`, w_j · features is added: what the
-    scene as a whole says of the class, whatever its parts look like. All potentials start at zero, t at 1 and b at 0,
-    so that the module starts as the identity (with a low rank one factor starts at zero, as in LoRA); or at what the
-    training labels say, `start_at`. A learned `trust` weighs what classes say that are believed rather than known.
+    what is a score of 0.7 to one loss is certainty to another. A global branch adds w_j · features, a linear layer on
+    the pooled features of the whole image. The branch and all potentials start at zero, t at 1 and b at 0, so that the
+    module starts as the identity (with a low rank one factor starts at zero, as in LoRA); or at what the training
+    labels say, `start_at`. A learned `trust` weighs what classes say that are believed rather than known.
 
     The pairwise matrix need not be symmetric, as in the CRF over the votes. In one energy it would be; but a few
     iterations from a trained unary are no exact inference, and what a class has to learn from another depends on which
@@ -231,13 +205,9 @@ class DecisionField(nn.Module):
         classes: J.
         iterations: mean-field iterations, at least one: without messages the potentials would never be trained.
         rank: r, for a low-rank pairwise matrix of two [J, r] factors; None for the full [J, J].
-        symmetric: let the pairwise matrix (and those of the scenes) be symmetric.
-        scenes: M, how many further matrices each image mixes for itself; 0 for none.
-        features: C, of the features [B, C] that describe the scene; needed with scenes and `scene_unary`.
-        scene_rank: of each scene's matrix.
-        scale: of the potentials.
         groups: hidden units for potentials of higher order; 0 for none. They start silent.
-        scene_unary: let the scene speak for each class, besides the head.
+        global_channels: C, channels of the pooled features [B, C] that the global branch reads; None for no branch.
+        scale: unit of the potentials.
     """
 
     def __init__(
@@ -245,19 +215,14 @@ class DecisionField(nn.Module):
         classes: int,
         iterations: int = 2,
         rank: int | None = None,
-        symmetric: bool = False,
-        scenes: int = 0,
-        features: int | None = None,
-        scene_rank: int = 8,
-        scale: float = 10.0,
         groups: int = 0,
-        scene_unary: bool = False,
+        global_channels: int | None = None,
+        scale: float = 10.0,
     ) -> None:
         super().__init__()
         self.classes = require_count("classes", classes)
         self.iterations = require_count("iterations", iterations)
-        self.symmetric, self.scale = symmetric, scale
-        self.scenes = require_count("scenes", scenes, least=0)
+        self.scale = scale
         self.raw_sharpness = nn.Parameter(torch.full((classes,), math.log(math.e - 1)))  # [J], softplus of it is 1
         self.bias = nn.Parameter(torch.zeros(classes))  # [J]
         # In classes that are believed rather than known. One number; FSDP shares no scalars.
@@ -282,24 +247,10 @@ class DecisionField(nn.Module):
             self.inward = nn.Parameter(torch.empty(2 * classes, groups).normal_(std=spread))  # [2J, h]
             self.inward_bias = nn.Parameter(torch.zeros(groups))  # [h]
             self.outward = nn.Parameter(torch.zeros(groups, classes))  # [h, J]
-        if (scenes or scene_unary) and features is None:
-            raise ValueError("features: expected how many features describe the scene, got None")
-        self.evidence: nn.Parameter | None = None
-        if scene_unary:
-            self.evidence = nn.Parameter(torch.zeros(classes, features or 0))  # [J, C]
-        self.gates: nn.Linear | None = None
-        self.scene_left: nn.Parameter | None = None
-        self.scene_right: nn.Parameter | None = None
-        if scenes:
-            shape = (scenes, classes, require_count("scene_rank", scene_rank))
-            self.gates = nn.Linear(features or 0, scenes)
-            self.scene_left = nn.Parameter(torch.empty(shape).normal_(std=spread))  # [M, J, r]
-            self.scene_right = nn.Parameter(torch.zeros(shape))  # [M, J, r]
-
-    @property
-    def looks_at_scene(self) -> bool:
-        """Whether it wants the scene's features."""
-        return self.gates is not None or self.evidence is not None
+        self.global_branch: nn.Parameter | None = None
+        if global_channels is not None:
+            channels = require_count("global_channels", global_channels)
+            self.global_branch = nn.Parameter(torch.zeros(classes, channels))  # [J, C]
 
     @property
     def sharpness(self) -> Tensor:
@@ -310,17 +261,10 @@ class DecisionField(nn.Module):
     def pairwise(self) -> Pairwise:
         """The potentials as `decision_field` takes them."""
         if self.weight is not None:
-            return self.scale * ((self.weight + self.weight.T) / 2 if self.symmetric else self.weight)
+            return self.scale * self.weight
         assert self.left is not None
         assert self.right is not None
-        return self._factors(self.left, self.right)
-
-    def _factors(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """Factors of scale · left · rightᵀ, or of scale · (left · rightᵀ + right · leftᵀ) / 2."""
-        right = self.scale * right
-        if not self.symmetric:
-            return left, right
-        return torch.cat([left, right / 2], dim=-1), torch.cat([right / 2, left], dim=-1)
+        return self.left, self.scale * self.right
 
     @torch.no_grad()
     def start_at(self, potentials: Tensor, groups: Groups | None = None) -> None:
@@ -346,34 +290,29 @@ class DecisionField(nn.Module):
         self.prior.copy_(frequencies)
 
     def forward(self, logits: Tensor, known: Tensor | None = None, features: Tensor | None = None) -> FieldResult:
-        """Scores and logits [B, J] from a head's logits and what is known [B, J], and of the scene features [B, C]."""
+        """Return scores and logits [B, J] from a head's logits [B, J], what is known [B, J] and pooled features [B, C].
+
+        The features are those that a global branch reads; without one they are not needed.
+        """
         require_tensor("logits", logits, "B J", J=self.classes)
-        if self.looks_at_scene and features is None:
-            raise ValueError("features: expected [B, C], which describe the scene, got None")
+        if self.global_branch is not None and features is None:
+            raise ValueError("features: expected pooled features [B, C] for the global branch, got None")
         unary = self.sharpness * upcast(logits) + upcast(self.bias)  # [B, J]
-        if self.evidence is not None and features is not None:
-            require_tensor("features", features, "B C", B=unary.shape[0], C=self.evidence.shape[1])
-            unary = unary + upcast(nn.functional.linear(features.to(self.evidence.dtype), self.evidence))  # [B, J]
+        if self.global_branch is not None and features is not None:
+            weight = self.global_branch  # [J, C]
+            require_tensor("features", features, "B C", B=unary.shape[0], C=weight.shape[1])
+            unary = unary + upcast(nn.functional.linear(features.to(weight.dtype), weight))  # [B, J]
         pairwise = self.pairwise
         pairwise = (pairwise[0].to(unary), pairwise[1].to(unary)) if isinstance(pairwise, tuple) else pairwise.to(unary)
-        scenes = self._scenes(unary, features)
         groups = None
         if self.inward is not None and self.inward_bias is not None and self.outward is not None:
             groups = Groups(self.inward.to(unary), self.inward_bias.to(unary), self.outward.to(unary))
         trust = upcast(self.trust)
-        found = decision_field(unary, pairwise, self.prior, self.iterations, known, scenes, trust, groups)
+        found = decision_field(unary, pairwise, self.prior, self.iterations, known, trust, groups)
         return FieldResult(found.scores.to(logits.dtype), found.logits.to(logits.dtype))
-
-    def _scenes(self, unary: Tensor, features: Tensor | None) -> Scenes | None:
-        if self.gates is None or self.scene_left is None or self.scene_right is None or features is None:
-            return None
-        require_tensor("features", features, "B C", B=unary.shape[0], C=self.gates.in_features)
-        gates = torch.softmax(upcast(self.gates(features)), dim=1).to(unary)  # [B, M]
-        left, right = self.scene_left.to(unary), self.scene_right.to(unary)  # [M, J, r]
-        return Scenes(gates, *self._factors(left, right))
 
     def extra_repr(self) -> str:
         return (
-            f"classes={self.classes}, iterations={self.iterations}, symmetric={self.symmetric}, scenes={self.scenes}, "
-            f"groups={self.groups}, scene_unary={self.evidence is not None}"
+            f"classes={self.classes}, iterations={self.iterations}, groups={self.groups}, "
+            f"global_branch={self.global_branch is not None}"
         )

@@ -107,7 +107,7 @@ class EMRouting(nn.Module):
         classes: J.
         iterations: M-steps.
         final_inverse_temperature: what the schedule of λ rises towards; public code's by default, at which few capsules
-            for each class hardly learn (`ModelConfig.em_inverse_temperature` goes by their number).
+            for each class hardly learn (`EMConfig.inverse_temperature` goes by their number).
     """
 
     def __init__(self, classes: int, iterations: int = 3, final_inverse_temperature: float = 0.01) -> None:

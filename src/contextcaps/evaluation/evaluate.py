@@ -190,7 +190,7 @@ def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | N
     if network.field is None:
         raise ValueError(
             f"known: this model ({network.config.model}) has no field between its decisions that could be told "
-            "anything; train one with --set field=decisions --known 0.5"
+            "anything; train one with --set field=default --known 0.5"
         )
     if run is None and trained is None:
         raise ValueError("known: the model does not say what it was trained on, which co-occurrence is taken from")

@@ -9,7 +9,7 @@ SMALL_TRAINING = TrainConfig(
     backbone="small",
     batch_size=32,
     lr=2e-3,
-    options={"types": 4},  # the presets' 16 take three times as long on a CPU
+    options={"capsules.types": 4},  # the presets' 16 take three times as long on a CPU
 )
 """How to train on few small scenes; the data are to be named beside it."""
 _IMAGES = 2000

@@ -225,14 +225,14 @@ def load_in_order(module: nn.Module, weights: dict[str, Tensor], left_over: int 
 
 
 def build_backbone(config: ModelConfig, start: bool = True) -> Backbone:
-    """The backbone that a configuration names.
+    """Build the backbone that a configuration names.
 
     Args:
         config: the network's.
         start: load the weights that a backbone starts from; False where others are loaded right after.
     """
     if config.backbone == "paper":
-        return PaperBackbone(config.in_channels, both=config.head != "capsules")
+        return PaperBackbone(config.in_channels, both=config.capsules is None)
     if config.backbone == "small":
         return SmallBackbone(config.in_channels, config.image_size)
     if config.backbone.startswith("timm:"):

@@ -11,7 +11,7 @@ from contextcaps.models.config import ModelConfig
 
 __all__ = ["Backend", "choose_backend", "computing_dtype"]
 
-Backend = Literal["plain", "lean", "fused"]
+Backend = Literal["plain", "lean", "triton"]
 
 _LEAN_FROM = 1 << 22  # votes; below, they fit into a cache and need no tiles
 _LEAN_ON_GPU_FROM = 1 << 30  # votes of 4 GiB in float32: there, memory matters more than time
@@ -22,24 +22,24 @@ def choose_backend(config: ModelConfig, capsules: Tensor, weight: Tensor) -> Bac
     """The backend for capsules [B, K, A] and vote weights.
 
     Raises:
-        ValueError: the configuration asks for the fused one, which cannot be had.
+        ValueError: the configuration asks for Triton's, which cannot be had.
     """
-    asked = config.backend
+    asked = config.engine
     if asked == "plain":
         return "plain"
     why_not = _why_plain(config, weight)
     if why_not is not None:
-        if asked == "fused":
-            raise ValueError(f"backend: expected 'auto' or 'plain', got 'fused': {why_not}")
+        if asked == "triton":
+            raise ValueError(f"engine: expected 'auto' or 'plain', got 'triton': {why_not}")
         return "plain"
-    votes = capsules.shape[0] * capsules.shape[1] * config.num_classes * config.decision_attributes
+    votes = capsules.shape[0] * capsules.shape[1] * weight.shape[2] * weight.shape[3]
     half = computing_dtype(capsules) != torch.float32
-    if asked == "fused" or (asked == "auto" and capsules.is_cuda and half and votes >= _FUSED_FROM):
+    if asked == "triton" or (asked == "auto" and capsules.is_cuda and half and votes >= _FUSED_FROM):
         why_not = why_not_fused(capsules.device, computing_dtype(capsules))
         if why_not is None:
-            return "fused"
-        if asked == "fused":
-            raise ValueError(f"backend: expected 'auto', 'lean' or 'plain', got 'fused': {why_not}")
+            return "triton"
+        if asked == "triton":
+            raise ValueError(f"engine: expected 'auto', 'lean' or 'plain', got 'triton': {why_not}")
     if torch.compiler.is_compiling():
         return "plain"
     if asked == "lean":
@@ -48,7 +48,7 @@ def choose_backend(config: ModelConfig, capsules: Tensor, weight: Tensor) -> Bac
 
 
 def _why_plain(config: ModelConfig, weight: Tensor) -> str | None:
-    if config.aggregation != "correlation" and config.routing == "em":
+    if config.em is not None:
         return "EM routing needs all votes at once"
     if isinstance(weight, DTensor):  # put together for `Votes.forward` only
         return "the vote weights are shared among processes"

@@ -1,10 +1,22 @@
-"""The configuration of a network: one dataclass, validated, the same object in Python, YAML and JSON."""
+"""The configuration of a network: a dataclass with a section for each module, the same in Python, YAML and JSON."""
 
 import dataclasses
-import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from contextcaps.configuration import Configuration
+from contextcaps.models.sections import (
+    CapsuleConfig,
+    CorrelationConfig,
+    CRFConfig,
+    EMConfig,
+    FieldConfig,
+    InitialRoutingConfig,
+    MLDecoderConfig,
+    MLGCNConfig,
+    PoolingConfig,
+    Query2LabelConfig,
+    RoutingConfig,
+)
 
 __all__ = ["ModelConfig"]
 
@@ -13,16 +25,24 @@ _PHOTO_MEAN, _PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # EfficientNet-lite's were trained on (bytes − 127) / 128.
 _LITE_MEAN, _LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
 
+_HEADS = ("capsules", "pooling", "ml_decoder", "query2label", "ml_gcn")
+_OF_CAPSULES = ("routing", "em", "initial_routing", "crf", "correlation")
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Configuration):
-    """Everything that a network is built from. Fields left at None are filled in when the object is made."""
+    """Everything that a network is built from. Fields left at None are filled in when the object is made.
+
+    A section is None where the network has no such module. There is exactly one head: `capsules`, or one of `pooling`,
+    `ml_decoder`, `query2label` and `ml_gcn`. Capsules need something that makes decisions of their votes: `routing`,
+    `em`, or `correlation`, which goes along with either, too.
+    """
 
     _title: ClassVar[str] = "a model's configuration"
 
     num_classes: int
     """J, the number of classes; one decision capsule each."""
-    model: str = "contextcaps"
+    model: str = "capsnet"
     """Name of the preset that this configuration came from; says nothing on its own."""
     class_names: tuple[str, ...] | None = None
     """Names of the classes in the order of the scores; None for unnamed ones."""
@@ -44,88 +64,33 @@ class ModelConfig(Configuration):
     pretrained_file: str | None = None
     """Start a timm backbone from the weights in this file (safetensors or PyTorch's), rather than from the hub's."""
 
-    head: Literal["capsules", "gap", "gmp", "ml-decoder", "query2label", "ml-gcn"] = "capsules"
-    """What scores the classes: capsules, which the fields below are of, or a rival: global average or max pooling and a
-    linear layer, ML-Decoder, a decoder as Query2Label's, or a label graph as ML-GCN's."""
-    head_width: int = 256
-    """Of a rival: width of its queries or label embeddings."""
-    head_layers: int | None = None
-    """Layers of a decoder; None: its paper's, 1 for ML-Decoder and 2 for Query2Label."""
-    attention_heads: int = 8
-    """Of a decoder's attention; they share its width."""
-    query_groups: int = 100
-    """ML-Decoder's queries at most; more classes than these share them."""
-    dropout: float = 0.1
-    """Of a decoder."""
+    capsules: CapsuleConfig | None = dataclasses.field(default_factory=CapsuleConfig)
+    """The capsule head; None with another head."""
+    routing: RoutingConfig | None = dataclasses.field(default_factory=RoutingConfig)
+    """Dynamic routing; None with EM routing, with CORR in its place, or without capsules."""
+    em: EMConfig | None = None
+    """EM routing in the place of dynamic routing."""
+    initial_routing: InitialRoutingConfig | None = None
+    """RW, initial routing weights."""
+    crf: CRFConfig | None = None
+    """Mean-field CRF over the votes."""
+    correlation: CorrelationConfig | None = None
+    """CORR: in the place of routing, or, where there is one, its weights on the votes that are routed."""
+    field: FieldConfig | None = None
+    """Mean field between the decisions, after any head."""
 
-    types: int | None = None
-    """D, capsule types in each grid cell; None: the paper's 32 with the paper's backbone, 16 with others."""
-    attributes: int = 8
-    """A, attributes of a primary capsule."""
-    decision_attributes: int = 16
-    """I, attributes of a decision capsule."""
-    share_votes: bool = False
-    """Share the vote weights among all grid positions of a type: fewer weights, and, with routing, any image size."""
+    pooling: PoolingConfig | None = None
+    """Global pooling and a linear layer in the place of capsules."""
+    ml_decoder: MLDecoderConfig | None = None
+    """ML-Decoder in the place of capsules."""
+    query2label: Query2LabelConfig | None = None
+    """A decoder as Query2Label's in the place of capsules."""
+    ml_gcn: MLGCNConfig | None = None
+    """A label graph as ML-GCN's in the place of capsules."""
 
-    aggregation: Literal["routing", "correlation", "routing+correlation"] = "routing"
-    """How votes become decisions: by routing, by the correlation module's weights, or by routing the weighted votes."""
-    routing: Literal["dynamic", "em"] = "dynamic"
-    """Which routing: Sabour's dynamic routing or Hinton's EM routing."""
-    routing_iterations: int = 3
-    """Iterations of the routing; 1 weighs all votes alike."""
-    em_inverse_temperature: float = 0.075
-    """How sharply a class's cost decides about its activation in EM routing: λ rises towards this times J/K, since a
-    cost grows with the capsules that a class can have. K is that of `image_size`, whatever size is tagged later."""
-    normalize: Literal["classes", "capsules"] = "classes"
-    """What the softmax of dynamic routing runs over: classes (Sabour) or capsules. EM routing has its own."""
-    decision_bias: bool = True
-    """Add a learnable bias to each decision capsule before the squash. EM routing has none."""
-
-    initial_routing: Literal["none", "couplings", "gate", "logits"] = "none"
-    """RW, and what it is taken for; see `dynamic_routing`. Logits over classes, the literal reading, are a no-op."""
-    initial_kernel_size: int = 5
-    """f, side of the kernel that RW convolves with."""
-    initial_start: float | None = 1.0
-    """The weight that RW gives every capsule at the start; None for the paper's plain random kernel without bias."""
-
-    crf: Literal["none", "centred", "literal"] = "none"
-    """Mean-field CRF over the votes: none, centred and scaled, or Algorithm 1 to the letter."""
-    crf_iterations: int = 2
-    """Its mean-field iterations."""
-    crf_per_attribute: bool = False
-    """One pairwise matrix per attribute rather than one for all."""
-    crf_rank: int | None = None
-    """Rank of the pairwise matrix; None for a full one."""
-
-    correlation_start: Literal["uniform", "literal"] = "uniform"
-    """CORR starts at uniform weights, or from the paper's plain layer (nearly all weight on one capsule)."""
-    correlation_rank: int | None = None
-    """Rank of the layer that predicts alpha; None for the full one of N² · J · (K-1) weights."""
-
-    field: Literal["none", "decisions"] = "none"
-    """Mean field between the classes, after the head: none, or between the decisions. It can be told known labels."""
-    field_iterations: int = 2
-    """Its mean-field iterations."""
-    field_rank: int | None = None
-    """Rank of its pairwise matrix; None for a full one."""
-    field_symmetric: bool = False
-    """Let what one class says to another be what it hears from it."""
-    field_start: Literal["labels", "zero"] = "labels"
-    """Start its pairwise matrix at what the training labels say of each other, or at zero (always, if of low rank)."""
-    field_groups: int = 0
-    """Hidden units for potentials of higher order between the classes, besides the pairwise ones; 0 for none."""
-    field_unary: Literal["head", "scene"] = "head"
-    """What it begins with: what the head says of each class, or that and what the scene as a whole, the mean of the
-    backbone's features, says of it."""
-    field_scenes: int = 0
-    """Further pairwise matrices, of rank 8, that each image mixes for itself by its features; 0 for none."""
-
-    backend: Literal["auto", "fused", "lean", "plain"] = "auto"
-    """How the head computes: by Triton kernels (fused), all votes in memory (plain) or a few at a time (lean). Auto:
-    fused on a GPU in half precision, and otherwise by size. Changes no weight and no result, but for rounding."""
-    start_length: float | None = 0.1
-    """Mean length of the decision capsules at the start, before any agreement, reached by a gain on the sums of votes.
-    EM routing reaches it by its cost β_a. None: as in Sabour's code, at which many classes begin dead."""
+    engine: Literal["auto", "plain", "lean", "triton"] = "auto"
+    """How the head computes: all votes in memory (plain), a few at a time (lean) or by Triton kernels. Auto: Triton on
+    a GPU in half precision, and otherwise by size. Changes no weight and no result, but for rounding."""
     reconstruction: bool = False
     """Add Sabour's decoder, which rebuilds the image from the decision capsules."""
     max_weights: int = 500_000_000
@@ -143,50 +108,37 @@ class ModelConfig(Configuration):
             self._set(pixel_mean=(_LITE_MEAN if lite else _PHOTO_MEAN) if photo else (0.5,) * self.in_channels)
         if self.pixel_std is None:
             self._set(pixel_std=(_LITE_STD if lite else _PHOTO_STD) if photo else (0.5,) * self.in_channels)
-        if self.types is None:
-            self._set(types=32 if self.backbone == "paper" else 16)
-        self._check_values()
+        if self.capsules is not None and self.capsules.types is None:
+            types = 32 if self.backbone == "paper" else 16
+            self._set(capsules=dataclasses.replace(self.capsules, types=types))
+        self._check_images()
+        self._check_class_names()
+        self._check_modules()
+
+    @property
+    def head(self) -> str:
+        """Name of the section of its head."""
+        return next(name for name in _HEADS if getattr(self, name) is not None)
 
     @property
     def scores_are_sigmoids(self) -> bool:
-        """Of logits, rather than lengths of capsules."""
-        return self.head != "capsules" or self.field != "none"
+        """True where scores are sigmoids of logits, rather than lengths of capsules."""
+        return self.capsules is None or self.field is not None
 
-    def _check_values(self) -> None:
-        """Each value is in its range, and those that depend on each other agree."""
-        least = {"num_classes": 1, "in_channels": 1, "types": 1, "attributes": 1, "decision_attributes": 1}
-        least |= {"routing_iterations": 1, "initial_kernel_size": 1, "crf_iterations": 0, "max_weights": 1}
-        least |= {"crf_rank": 1, "correlation_rank": 1, "field_iterations": 1, "field_rank": 1, "field_scenes": 0}
-        least |= {"field_groups": 0}
-        least |= {"head_width": 1, "head_layers": 1, "attention_heads": 1, "query_groups": 1}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if value is not None and value < bound:
-                raise ValueError(f"{name}: expected a whole number of at least {bound}, got {value}")
+    @classmethod
+    def _owner(cls, values: dict[str, Any]) -> str:
+        return str(values["model"])
+
+    def _check_images(self) -> None:
+        """Images, their pixels and the backbone agree."""
+        self._require_at_least(num_classes=1, in_channels=1, max_weights=1)
         if min(self.image_size) < 1:
             raise ValueError(f"image_size: expected a height and a width of at least 1, got {self.image_size}")
-        if self.initial_kernel_size % 2 == 0:
-            raise ValueError(f"initial_kernel_size: expected an odd number, got {self.initial_kernel_size}")
-        if not self.em_inverse_temperature > 0:
-            raise ValueError(f"em_inverse_temperature: expected a number above 0, got {self.em_inverse_temperature}")
-        if self.start_length is not None and not 0 < self.start_length < 1:
-            raise ValueError(f"start_length: expected a length between 0 and 1, or None, got {self.start_length}")
         for name in ("pixel_mean", "pixel_std"):
             if len(getattr(self, name)) != self.in_channels:
                 raise ValueError(f"{name}: expected {self.in_channels} values (in_channels), got {getattr(self, name)}")
         if min(self.pixel_std or (1,)) <= 0:
             raise ValueError(f"pixel_std: expected values above 0, got {self.pixel_std}")
-        self._check_class_names()
-        routes_dynamically = self.aggregation != "correlation" and self.routing == "dynamic"
-        if self.initial_routing in ("couplings", "logits") and not routes_dynamically:
-            raise ValueError(
-                f"initial_routing: expected 'gate' or 'none' without dynamic routing, got {self.initial_routing!r} "
-                f"with aggregation={self.aggregation!r} and routing={self.routing!r}"
-            )
-        if self.crf == "literal" and self.start_length is not None:
-            raise ValueError(f"start_length: expected None with crf='literal', got {self.start_length}")
-        if self.crf_rank is not None and self.crf_per_attribute:
-            raise ValueError("crf_rank: expected None together with crf_per_attribute, got both")
         if self.pretrained and not self.backbone.startswith(("timm:", "lite0")):
             raise ValueError(
                 f"pretrained: expected False, only timm backbones have weights, got backbone={self.backbone!r}"
@@ -197,23 +149,36 @@ class ModelConfig(Configuration):
             )
         if self.backbone.startswith("lite0") and self.in_channels != 3:
             raise ValueError(f"in_channels: expected 3 (colour) with backbone='lite0', got {self.in_channels}")
-        self._check_rival()
 
-    def _check_rival(self) -> None:
-        """What only heads without capsules have, or have not."""
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout: expected a number from 0 to below 1, got {self.dropout}")
-        if self.head in ("ml-decoder", "query2label"):
-            unit = math.lcm(self.attention_heads, 4 if self.head == "query2label" else 1)
-            if self.head_width % unit:
+    def _check_modules(self) -> None:
+        """The modules that are there go together."""
+        heads = [name for name in _HEADS if getattr(self, name) is not None]
+        if len(heads) != 1:
+            if not heads:
+                raise ValueError(f"capsules: expected exactly one head ({', '.join(_HEADS)}), got none")
+            raise ValueError(f"{heads[1]}: expected exactly one head, got {' and '.join(heads)}; set {heads[0]}=none")
+        if self.capsules is None:
+            for name in _OF_CAPSULES:
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name}: expected none without capsules, got one with the head {heads[0]}")
+            if self.reconstruction:
                 raise ValueError(
-                    f"head_width: expected a multiple of {unit} with head={self.head!r} and "
-                    f"attention_heads={self.attention_heads}, got {self.head_width}"
+                    f"reconstruction: expected none with the head {heads[0]}, which has no decision capsules to "
+                    "rebuild an image from, got one"
                 )
-        if self.head != "capsules" and self.reconstruction:
+            return
+        if self.routing is not None and self.em is not None:
+            raise ValueError("em: expected none beside dynamic routing, got both; set routing=none or em=none")
+        if self.routing is self.em is self.correlation is None:
             raise ValueError(
-                f"reconstruction: expected none with head={self.head!r}, which has no decision capsules to rebuild an "
-                "image from, got one"
+                "routing: expected routing, em or correlation to make decisions of votes, got none of them"
+            )
+        mode = None if self.initial_routing is None else self.initial_routing.mode
+        if mode in ("couplings", "logits") and self.routing is None:
+            raise ValueError(f"initial_routing.mode: expected 'gate' without dynamic routing, got {mode!r}")
+        if self.crf is not None and self.crf.mode == "literal" and self.capsules.start_length is not None:
+            raise ValueError(
+                f"capsules.start_length: expected none with crf.mode='literal', got {self.capsules.start_length}"
             )
 
     def _check_class_names(self) -> None:

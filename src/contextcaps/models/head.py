@@ -23,42 +23,9 @@ from contextcaps.capsules.routing import InitialAs
 from contextcaps.capsules.summing import AnyVotes, scale_votes
 from contextcaps.models.backend import Backend, choose_backend, computing_dtype
 from contextcaps.models.config import ModelConfig
+from contextcaps.models.head_base import Head, Intermediates, ModelOutput, Step, count_weights
 
-__all__ = ["CapsuleHead", "Intermediates", "ModelOutput"]
-
-
-class Intermediates(NamedTuple):
-    """Every step between features and decisions, for pictures and tests; None where a network has no such step."""
-
-    capsules: Tensor
-    """[B, K, A], primary capsules."""
-    initial: Tensor | None
-    """[B, K], initial routing weights (RW)."""
-    votes: Tensor
-    """[B, K, J, I], as cast: the CRF's logits before it."""
-    corrected_votes: Tensor | None
-    """[B, K, J, I], what the CRF made of them: its logits (or, in the literal mode, its marginals) after it."""
-    couplings: Tensor | None
-    """[B, K, J], the routing's couplings in the last iteration."""
-    routing_logits: Tensor | None
-    """[B, K, J], the logits that they came from (dynamic routing)."""
-    correlation_weights: Tensor | None
-    """[B, J, K], the correlation module's weights."""
-    sums: Tensor
-    """[B, J, I], decisions before the squash (with EM routing: the cluster means)."""
-
-
-class ModelOutput(NamedTuple):
-    """What a network says of a batch of images."""
-
-    scores: Tensor
-    """[B, J], each class's score between 0 and 1: the length of its decision capsule."""
-    decisions: Tensor | None
-    """[B, J, I], the decision capsules; None from a rival head, which has none."""
-    intermediates: Intermediates | None = None
-    """Everything in between, where it was asked for."""
-    logits: Tensor | None = None
-    """[B, J], whose sigmoids the scores are, from a rival head or a field: they have a slope where scores have none."""
+__all__ = ["CapsuleHead"]
 
 
 class _Aggregation(NamedTuple):
@@ -72,7 +39,7 @@ class _Aggregation(NamedTuple):
     correlation_weights: Tensor | None
 
 
-class CapsuleHead(nn.Module):
+class CapsuleHead(Head):
     """Decision capsules from a feature map, with the modules that a configuration asks for.
 
     Args:
@@ -85,50 +52,47 @@ class CapsuleHead(nn.Module):
     def __init__(
         self, config: ModelConfig, in_channels: int, primary: tuple[int, int, int], grid: tuple[int, int]
     ) -> None:
-        super().__init__()
-        self.config, self.grid = config, grid
-        types, classes, attributes = config.types or 0, config.num_classes, config.decision_attributes
+        super().__init__(config, grid)
+        own = config.capsules
+        if own is None:
+            raise ValueError(f"capsules: expected a configuration with capsules, got one of {config.model!r}")
+        types, classes, attributes = own.types or 0, config.num_classes, own.decision_attributes
         self.capsules = types * grid[0] * grid[1]  # K
-        self._require_affordable()
 
-        kernel, stride, padding = primary
-        self.primary = PrimaryCapsules(in_channels, types, config.attributes, kernel, stride, padding)
+        self.primary = PrimaryCapsules(in_channels, types, own.attributes, *primary)
         self.initial: InitialRouting | None = None
-        if config.initial_routing != "none":
-            self.initial = InitialRouting(grid, types, config.initial_kernel_size, config.initial_start)
-        self.votes = Votes(types if config.share_votes else self.capsules, config.attributes, classes, attributes)
+        self.initial_mode = None if config.initial_routing is None else config.initial_routing.mode
+        if config.initial_routing is not None:
+            self.initial = InitialRouting(grid, types, config.initial_routing.kernel_size, config.initial_routing.start)
+        self.votes = Votes(types if own.share_votes else self.capsules, own.attributes, classes, attributes)
         self.crf: MeanFieldCRF | None = None
-        if config.crf != "none":
-            per_attribute = attributes if config.crf_per_attribute else None
-            literal = config.crf == "literal"
-            self.crf = MeanFieldCRF(classes, config.crf_iterations, per_attribute, config.crf_rank, literal)
+        if config.crf is not None:
+            per_attribute = attributes if config.crf.per_attribute else None
+            literal = config.crf.mode == "literal"
+            self.crf = MeanFieldCRF(classes, config.crf.iterations, per_attribute, config.crf.rank, literal)
         self.gain: Tensor
         """A single number that the sums of votes are multiplied with; set once, by `start_alive`."""
         self.register_buffer("gain", torch.ones(()))
         self.low_level_map: LowLevelMap | None = None
         self.correlation: CorrelationModule | None = None
-        if config.aggregation != "routing":
-            self.low_level_map = LowLevelMap(types, config.attributes, grid)
+        if config.correlation is not None:
+            self.low_level_map = LowLevelMap(types, own.attributes, grid)
             self.correlation = CorrelationModule(
-                grid, self.capsules, classes, config.correlation_rank, config.correlation_start
+                grid, self.capsules, classes, config.correlation.rank, config.correlation.start
             )
         self.routing: DynamicRouting | EMRouting | None = None
         self.bias: nn.Parameter | None = None
-        bias_shape = (classes, attributes) if config.decision_bias else None
-        if config.aggregation == "correlation":
-            self.bias = None if bias_shape is None else nn.Parameter(torch.zeros(bias_shape))  # [J, I]
-        elif config.routing == "em":
-            inverse_temperature = config.em_inverse_temperature * classes / self.capsules
-            self.routing = EMRouting(classes, config.routing_iterations, inverse_temperature)
-        else:
+        bias_shape = (classes, attributes) if own.decision_bias else None
+        if config.em is not None:
+            inverse_temperature = config.em.inverse_temperature * classes / self.capsules
+            self.routing = EMRouting(classes, config.em.iterations, inverse_temperature)
+        elif config.routing is not None:
             # A gate is applied before the routing, which then knows of no initial weights.
-            initial_as: InitialAs = "logits" if config.initial_routing == "logits" else "couplings"
-            self.routing = DynamicRouting(config.routing_iterations, initial_as, config.normalize, bias_shape)
-
-    @property
-    def takes_any_size(self) -> bool:
-        """Whether the head takes grids other than its own: no weight of it belongs to a grid position."""
-        return self.config.share_votes and self.correlation is None
+            initial_as: InitialAs = "logits" if self.initial_mode == "logits" else "couplings"
+            self.routing = DynamicRouting(config.routing.iterations, initial_as, config.routing.normalize, bias_shape)
+        elif bias_shape is not None:
+            self.bias = nn.Parameter(torch.zeros(bias_shape))  # [J, I]
+        self.takes_any_size = own.share_votes and self.correlation is None
 
     def forward(self, features: Tensor, return_intermediates: bool = False) -> ModelOutput:
         capsules = self.primary(features)  # [B, K, A]
@@ -152,7 +116,7 @@ class CapsuleHead(nn.Module):
         return ModelOutput(lengths(steps.decisions), steps.decisions, intermediates)
 
     def backend_for(self, capsules: Tensor) -> Backend:
-        """How the votes of capsules [B, K, A] are computed: `config.backend`, or what "auto" comes to."""
+        """How the votes of capsules [B, K, A] are computed: `config.engine`, or what "auto" comes to."""
         return choose_backend(self.config, capsules, self.votes.weight)
 
     def decide(self, capsules: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
@@ -162,7 +126,7 @@ class CapsuleHead(nn.Module):
         if backend == "plain":
             votes = self.votes(capsules)  # [B, K, J, I]
             return self._aggregate(capsules, votes if self.crf is None else self.crf(votes), grid).decisions
-        if backend == "fused":  # torch.compile calls it as it is
+        if backend == "triton":  # torch.compile calls it as it is
             return torch.compiler.disable(self._decide_implicitly)(capsules, grid, True)
         return self._decide_implicitly(capsules, grid, False)
 
@@ -190,7 +154,7 @@ class CapsuleHead(nn.Module):
     ) -> "_Aggregation":
         """Decisions from the votes (after the CRF, where there is one), with RW, CORR and routing as configured."""
         initial = None if self.initial is None else self.initial(capsules, grid)  # [B, K]
-        gate = initial if self.config.initial_routing == "gate" else None  # [B, K]
+        gate = initial if self.initial_mode == "gate" else None  # [B, K]
         weights = None  # [B, J, K]
         if self.correlation is not None and self.low_level_map is not None:
             feature_map = self.low_level_map(capsules)  # [B, H, W]
@@ -262,51 +226,39 @@ class CapsuleHead(nn.Module):
             sums = self._aggregate(capsules, votes, self.grid).sums
         finally:
             self.routing.iterations = iterations
-        if self.config.initial_routing == "couplings" and iterations > 1:
-            sums = sums / (self.config.num_classes if self.config.normalize == "classes" else self.capsules)
+        if self.initial_mode == "couplings" and iterations > 1:
+            sums = sums / (self.config.num_classes if self.routing.normalize == "classes" else self.capsules)
         return sums
 
-    def _weight_counts(self) -> dict[str, int]:
-        """How many weights each large part takes, counted before it is made."""
-        config, cells = self.config, self.grid[0] * self.grid[1]
-        classes = config.num_classes
-        groups = (config.types or 0) if config.share_votes else self.capsules
-        counts = {"votes": groups * config.attributes * classes * config.decision_attributes}
-        if config.crf != "none":
-            square = classes * classes * (config.decision_attributes if config.crf_per_attribute else 1)
-            counts["crf"] = square if config.crf_rank is None else 2 * classes * config.crf_rank
-        if config.aggregation != "routing":
-            inputs = config.correlation_rank or cells
-            counts["correlation"] = inputs * classes * (self.capsules - 1)
-        if config.field != "none":  # which stands after the head, but counts with it
-            square = classes * classes if config.field_rank is None else 2 * classes * config.field_rank
-            counts["field"] = square + 3 * classes * config.field_groups
-        return counts
+    def steps(self) -> list[Step]:
+        capsules, classes = self.capsules, self.config.num_classes
+        _, attributes, _, decision_attributes = self.votes.weight.shape
+        votes = (capsules, classes, decision_attributes)
+        steps = [Step("primary capsules [K, A]", (capsules, attributes), count_weights(self.primary))]
+        if self.initial is not None:
+            steps.append(Step(f"RW as {self.initial_mode} [K]", (capsules,), count_weights(self.initial)))
+        steps.append(Step("votes [K, J, I]", votes, count_weights(self.votes)))
+        if self.crf is not None:
+            mode = "literal" if self.crf.literal else "centred"
+            steps.append(Step(f"CRF, {mode} [K, J, I]", votes, count_weights(self.crf)))
+        if self.correlation is not None:
+            weights = count_weights(self.correlation, self.low_level_map)
+            steps.append(Step("CORR weights [J, K]", (classes, capsules), weights))
+        by = "CORR" if self.routing is None else "em routing" if self.config.em is not None else "dynamic routing"
+        weights = count_weights(self.routing, self.bias)
+        return [*steps, Step(f"decisions by {by} [J, I]", (classes, decision_attributes), weights)]
 
-    def _require_affordable(self) -> None:
-        config, counts = self.config, self._weight_counts()
-        total = sum(counts.values())
-        if total <= config.max_weights:
-            return
-        parts = ", ".join(f"{name} {count / 1e6:,.0f} million" for name, count in counts.items())
-        advice = ["a backbone or image size with a smaller grid"]
-        if not config.share_votes:
-            advice.append("share_votes=True")
-        if config.types and config.types > 8:
-            advice.append(f"types={config.types // 2}")
-        if "correlation" in counts and config.correlation_rank is None:
-            advice.append("correlation_rank=16")
-        if "crf" in counts and config.crf_rank is None:
-            advice.append("crf_rank=32")
-        if "field" in counts and config.field_rank is None:
-            advice.append("field_rank=32")
-        height, width = self.grid
-        raise ValueError(
-            f"the head would need {total / 1e6:,.0f} million weights ({parts}), more than "
-            f"max_weights = {config.max_weights / 1e6:,.0f} million: the grid is {height}×{width} with {config.types} "
-            f"types, K = {self.capsules} capsules for J = {config.num_classes} classes. "
-            f"Try {', or '.join(advice)}; or raise max_weights"
-        )
+    def savings(self) -> list[str]:
+        config, found = self.config, ["a backbone or image size with a smaller grid"]
+        if config.capsules is not None and not config.capsules.share_votes:
+            found.append("capsules.share_votes=true")
+        if config.capsules is not None and (config.capsules.types or 0) > 8:
+            found.append(f"capsules.types={(config.capsules.types or 0) // 2}")
+        if config.correlation is not None and config.correlation.rank is None:
+            found.append("correlation.rank=16")
+        if config.crf is not None and config.crf.rank is None:
+            found.append("crf.rank=32")
+        return found
 
     def extra_repr(self) -> str:
         height, width = self.grid

@@ -15,7 +15,7 @@ __all__ = ["load_model"]
 
 
 def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[CapsuleNetwork, Trained | None]:
-    """A network, and what training left beside it, where it left anything.
+    """Load a network, and what training left beside it, where it left anything.
 
     Args:
         path: a run's folder, a model's as `save_pretrained` writes it, or a model's name on the Hugging Face Hub.
@@ -33,7 +33,7 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[Ca
 
 
 def _model_folder(path: Path) -> Path:
-    """Where the model is: in the folder itself, or in the run that the folder holds."""
+    """Return where the model is: in the folder itself, or in the run that the folder holds."""
     if not path.is_dir():
         raise ModelFileError(f"{path}: a file; expected the folder of a run or of a model")
     for folder in (path, path / "model"):
@@ -51,7 +51,7 @@ def _model_folder(path: Path) -> Path:
 
 
 def _trained_from_hub(name: str, network: CapsuleNetwork) -> Trained | None:
-    """What training left, of a model on the Hub; None if it has no such file."""
+    """Fetch what training left of a model on the Hub; None if it has no such file."""
     try:
         return Trained.read(Path(hf_hub_download(name, TRAINED_FILE)).parent, network.config)
     except LocalEntryNotFoundError as error:  # offline: whether there is one is known if the Hub was asked before

@@ -3,8 +3,9 @@
 import contextlib
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from huggingface_hub import PyTorchModelHubMixin, constants
@@ -19,24 +20,14 @@ from contextcaps.capsules import (
     unchecked,
 )
 from contextcaps.capsules.guards import require_between, require_tensor
-from contextcaps.evaluation.known.label_potentials import fit_potentials
 from contextcaps.models.backbones import build_backbone
 from contextcaps.models.config import ModelConfig
-from contextcaps.models.head import CapsuleHead, ModelOutput
-from contextcaps.models.rivals import RivalHead, build_rival
+from contextcaps.models.head import CapsuleHead
+from contextcaps.models.head_base import Head, ModelOutput, Step, count_weights
+from contextcaps.models.rivals import build_rival
 from contextcaps.models.saving import MODEL_CARD, ModelFileError, find_files, load_weights, read_config, write_files
 
-__all__ = ["CapsuleNetwork", "Step"]
-
-
-class Step(NamedTuple):
-    """One step of a network's way from image to scores."""
-
-    name: str
-    shape: tuple[int, ...]
-    """Shape of what the step gives for one image."""
-    weights: int
-    """Weights that the step holds."""
+__all__ = ["CapsuleNetwork"]
 
 
 class CapsuleNetwork(
@@ -48,7 +39,7 @@ class CapsuleNetwork(
     tags=["multi-label", "capsule-network"],
     model_card_template=MODEL_CARD,
 ):
-    """A backbone and a head, of capsules or (`config.head`) a rival's, built from a configuration.
+    """A backbone, a head of capsules or a rival's, and perhaps a field after it, built from a configuration.
 
     Takes images [B, C, H, W], as bytes (0…255) or as floats (0…1), and normalises them itself.
 
@@ -62,7 +53,7 @@ class CapsuleNetwork(
         super().__init__()
         self.config = config
         self.frozen = False
-        """Whether the backbone stays as it is."""
+        """True where the backbone stays as it is."""
         self.backbone = build_backbone(config, start)
         self.pixel_mean: Tensor
         self.pixel_std: Tensor
@@ -71,31 +62,32 @@ class CapsuleNetwork(
         features = self._example_features()
         self.feature_shape = tuple(features.shape[1:])
         """(C, H, W) of the backbone's features."""
-        self.head: CapsuleHead | RivalHead
-        if config.head == "capsules":
-            self.head = self._capsule_head(features)
-        else:
-            self.head = build_rival(config, self.backbone.out_channels, (features.shape[-2], features.shape[-1]))
-        self.field: DecisionField | None = None
-        if config.field == "decisions":
-            self.field = DecisionField(
-                config.num_classes,
-                config.field_iterations,
-                config.field_rank,
-                config.field_symmetric,
-                config.field_scenes,
-                self.backbone.out_channels,
-                groups=config.field_groups,
-                scene_unary=config.field_unary == "scene",
-            )
+        with torch.device("meta"):  # to count the weights before there is memory for them
+            _require_affordable(config, *self._head_and_field(features))
+        self.head, self.field = self._head_and_field(features)
         self.decoder: ReconstructionDecoder | None = None
-        if config.reconstruction:
+        if config.reconstruction and config.capsules is not None:
             image_shape = (config.in_channels, *config.image_size)
-            self.decoder = ReconstructionDecoder(config.num_classes, config.decision_attributes, image_shape)
-        start_length = config.start_length if start else None
+            self.decoder = ReconstructionDecoder(config.num_classes, config.capsules.decision_attributes, image_shape)
+        start_length = config.capsules.start_length if config.capsules is not None and start else None
         measurable = not features.is_meta  # without numbers there is nothing to measure
         if start_length is not None and measurable and isinstance(self.head, CapsuleHead):
             self.head.start_alive(features, start_length)
+
+    def _head_and_field(self, features: Tensor) -> tuple[Head, DecisionField | None]:
+        """Build both for such features, on the current default device."""
+        config, channels = self.config, self.backbone.out_channels
+        head: Head
+        if config.capsules is not None:
+            head = self._capsule_head(features)
+        else:
+            head = build_rival(config, channels, (features.shape[-2], features.shape[-1]))
+        if config.field is None:
+            return head, None
+        branch = channels if config.field.global_branch else None
+        return head, DecisionField(
+            config.num_classes, config.field.iterations, config.field.rank, config.field.groups, branch
+        )
 
     def _capsule_head(self, features: Tensor) -> CapsuleHead:
         config, backbone = self.config, self.backbone
@@ -113,7 +105,7 @@ class CapsuleNetwork(
         return self.head.grid
 
     def forward(self, images: Tensor, return_intermediates: bool = False, known: Tensor | None = None) -> ModelOutput:
-        """Scores [B, J] and decisions [B, J, I] of images [B, C, H, W], and on request every step in between.
+        """Return scores [B, J] and decisions [B, J, I] of images [B, C, H, W], and on request every step in between.
 
         Where labels are known, [B, J] with 1 for present, 0 for absent and NaN for the others, a network with a field
         between its decisions takes them into account; what is known is its own score.
@@ -121,7 +113,7 @@ class CapsuleNetwork(
         return self.from_features(self.features(images), return_intermediates, known)
 
     def features(self, images: Tensor) -> Tensor:
-        """The backbone's features [B, C', H', W'] of images [B, C, H, W]."""
+        """Return the backbone's features [B, C', H', W'] of images [B, C, H, W]."""
         pixels = images / 255 if isinstance(images, Tensor) and images.dtype == torch.uint8 else images
         sizes = {"C": self.config.in_channels}
         if not self.head.takes_any_size:
@@ -135,7 +127,7 @@ class CapsuleNetwork(
     def from_features(
         self, features: Tensor, return_intermediates: bool = False, known: Tensor | None = None
     ) -> ModelOutput:
-        """What `forward` gives, from features [B, C', H', W'] that `features` gave, at whatever time and precision."""
+        """Return what `forward` does, from features [B, C', H', W'] that `features` gave, in whatever precision."""
         if not torch.is_autocast_enabled(features.device.type):
             features = features.to(self.pixel_mean.dtype)
         if known is not None:
@@ -159,8 +151,8 @@ class CapsuleNetwork(
     def _in_context(
         self, field: DecisionField, output: ModelOutput, features: Tensor, known: Tensor | None
     ) -> ModelOutput:
-        """What the head says of each class, after the classes have heard of each other and of what is known."""
-        pooled = features.mean(dim=(2, 3)) if field.looks_at_scene else None  # [B, C]
+        """Let the field correct the head's output by the other classes and by what is known."""
+        pooled = None if field.global_branch is None else features.mean(dim=(2, 3))  # [B, C]
         logits = score_logits(output.scores) if output.logits is None else output.logits  # [B, J]
         found = field(logits, known, pooled)
         scores = found.scores.to(output.scores.dtype)  # [B, J]
@@ -171,35 +163,23 @@ class CapsuleNetwork(
         if self.field is None:
             raise ValueError(
                 "known: expected a network with a field between its decisions, got one without; "
-                "create or train it with field=decisions"
+                "create or train it with field=default"
             )
         filled = known.nan_to_num(0.0) if isinstance(known, Tensor) and known.is_floating_point() else known
         require_tensor("known", filled, "B J", B=features.shape[0], J=self.config.num_classes)
         require_between("known", filled, 0, 1)
 
-    def learn_labels(self, targets: Tensor) -> None:
-        """Give what wants it (a label graph, the field) the training labels [n, J]: once, before the first step."""
-        if self.field is not None:
-            self.field.set_prior(targets.double().mean(dim=0))
-            if self.config.field_start == "labels" and self.field.weight is not None:
-                found = fit_potentials(
-                    targets, self.config.field_symmetric, self.config.field_groups, device=self.field.bias.device
-                )
-                self.field.start_at(found.pairwise, found.groups)
-        if isinstance(self.head, RivalHead):
-            self.head.learn_labels(targets)
-
     def reconstruct(self, decisions: Tensor | None, present: Tensor) -> Tensor:
-        """Images [B, C, H, W] with values 0…1 rebuilt from the decision capsules [B, J, I] of the present classes."""
+        """Rebuild images [B, C, H, W] with values 0…1 from the decision capsules [B, J, I] of the present classes."""
         if decisions is None:
-            raise ValueError(f"head {self.config.head!r} has no decision capsules to rebuild an image from")
+            raise ValueError(f"the head {self.config.head} has no decision capsules to rebuild an image from")
         if self.decoder is None:
             raise ValueError("this network has no decoder: create it with reconstruction=True")
         return self.decoder(decisions, present)
 
     @torch.no_grad()
     def _example_features(self) -> Tensor:
-        """The backbone's features for two images of seeded noise, one coarse and one fine, that leave no trace.
+        """Return the backbone's features for two images of seeded noise, one coarse and one fine, that leave no trace.
 
         They serve to find the grid, and to measure how long the decision capsules start out.
         """
@@ -225,43 +205,18 @@ class CapsuleNetwork(
         return features
 
     def steps(self) -> list[Step]:
-        """The way from image to scores: what each step gives, and how many weights it holds."""
-        config, head = self.config, self.head
-        steps: list[tuple[str, tuple[int, ...], int]] = [
-            ("image", (config.in_channels, *config.image_size), 0),
-            (f"backbone {config.backbone}", self.feature_shape, _count(self.backbone)),
-        ]
-        if isinstance(head, RivalHead):
-            steps += [(name, shape, _count(part)) for name, shape, part in head.steps()]
-        else:
-            steps += self._capsule_steps(head)
-        if self.field is not None:
-            steps.append(("field between decisions [J]", (config.num_classes,), _count(self.field)))
-        if self.decoder is not None:
-            steps.append(("reconstruction", self.decoder.image_shape, _count(self.decoder)))
-        steps.append(("scores [J]", (config.num_classes,), 0))
-        return [Step(*step) for step in steps]
-
-    def _capsule_steps(self, head: CapsuleHead) -> list[tuple[str, tuple[int, ...], int]]:
-        """From features to decisions."""
+        """Describe the way from image to scores: what each step gives, and how many weights it holds."""
         config = self.config
-        capsules, classes, attributes = head.capsules, config.num_classes, config.decision_attributes
-        votes = (capsules, classes, attributes)
-        bias = 0 if head.bias is None else head.bias.numel()
-        steps: list[tuple[str, tuple[int, ...], int]] = [
-            ("primary capsules [K, A]", (capsules, config.attributes), _count(head.primary)),
+        steps = [
+            Step("image", (config.in_channels, *config.image_size), 0),
+            Step(f"backbone {config.backbone}", self.feature_shape, count_weights(self.backbone)),
+            *self.head.steps(),
         ]
-        if head.initial is not None:
-            steps.append((f"RW as {config.initial_routing} [K]", (capsules,), _count(head.initial)))
-        steps.append(("votes [K, J, I]", votes, _count(head.votes)))
-        if head.crf is not None:
-            steps.append((f"CRF, {config.crf} [K, J, I]", votes, _count(head.crf)))
-        if head.correlation is not None:
-            weights = _count(head.correlation) + _count(head.low_level_map)
-            steps.append(("CORR weights [J, K]", (classes, capsules), weights))
-        by = f"{config.routing} routing" if head.routing is not None else "CORR"
-        steps.append((f"decisions by {by} [J, I]", (classes, attributes), _count(head.routing) + bias))
-        return steps
+        if self.field is not None:
+            steps.append(Step("field between decisions [J]", (config.num_classes,), count_weights(self.field)))
+        if self.decoder is not None:
+            steps.append(Step("reconstruction", self.decoder.image_shape, count_weights(self.decoder)))
+        return [*steps, Step("scores [J]", (config.num_classes,), 0)]
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
         """Save weights (safetensors), configuration with class names (JSON) and a model card into a folder.
@@ -318,11 +273,25 @@ class CapsuleNetwork(
 
 
 def _trusting() -> contextlib.AbstractContextManager[None]:
-    """The pixels are known to be numbers by now; looking again at every step would cost more than the step."""
+    """Switch the guards off: pixels are known to be numbers by now, and looking again costs more than a step."""
     return contextlib.nullcontext() if torch.compiler.is_compiling() else unchecked()
 
 
-def _count(part: nn.Module | nn.Parameter | None) -> int:
-    if isinstance(part, nn.Parameter):
-        return part.numel()
-    return 0 if part is None else sum(parameter.numel() for parameter in part.parameters())
+def _require_affordable(config: ModelConfig, head: Head, field: DecisionField | None) -> None:
+    """Refuse a head with more weights than `max_weights`; the field after it counts with it."""
+    counts: Counter[str] = Counter()
+    for name, weight in head.named_parameters():
+        counts[name.partition(".")[0]] += weight.numel()
+    counts["field"] = count_weights(field)
+    total = counts.total()
+    if total <= config.max_weights:
+        return
+    parts = ", ".join(f"{name} {count / 1e6:,.0f} million" for name, count in counts.items() if count > total / 100)
+    advice = head.savings()
+    if config.field is not None and config.field.rank is None:
+        advice.append("field.rank=32")
+    advice.append("a larger max_weights")
+    raise ValueError(
+        f"the head would need {total / 1e6:,.0f} million weights ({parts}), more than max_weights = "
+        f"{config.max_weights / 1e6:,.0f} million: {head.extra_repr()}. Try {', or '.join(advice)}"
+    )

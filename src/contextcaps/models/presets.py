@@ -13,39 +13,41 @@ __all__ = ["PRESETS", "Preset"]
 
 Preset = dict[str, Any]
 
-_RW: Preset = {"initial_routing": "couplings"}
-_CRF: Preset = {"crf": "centred"}
-_CORR: Preset = {"aggregation": "correlation", "initial_routing": "gate"}
-_SCENE: Preset = {"field": "decisions", "field_unary": "scene"}
+_RW: Preset = {"initial_routing": {"mode": "couplings"}}
+_CRF: Preset = {"crf": {"mode": "centred"}}
+_CORR: Preset = {"routing": None, "correlation": {}, "initial_routing": {"mode": "gate"}}
+_FIELD: Preset = {"field": {"global_branch": True}}
 
-_PLAIN: Preset = {"start_length": None, "decision_bias": False}
-_RW_LITERAL: Preset = {"initial_routing": "logits", "initial_start": None}
-_CRF_LITERAL: Preset = {"crf": "literal"}
+_PLAIN: Preset = {"capsules": {"start_length": None, "decision_bias": False}}
+_RW_LITERAL: Preset = {"initial_routing": {"mode": "logits", "start": None}}
+_CRF_LITERAL: Preset = {"crf": {"mode": "literal"}}
 # RW needs a routing to initialise, so to the letter the correlation module joins the routing.
-_CORR_LITERAL: Preset = {"aggregation": "routing+correlation", "correlation_start": "literal"}
+_CORR_LITERAL: Preset = {"correlation": {"start": "literal"}}
+
+_NO_CAPSULES: Preset = {"capsules": None, "routing": None}
 
 PRESETS: dict[str, tuple[str, Preset]] = {
     "capsnet": ("Sabour et al. 2017: dynamic routing", {}),
     "capsnet-rw": ("+ trainable initial routing weights", {**_RW}),
     "capsnet-rw-crf": ("+ mean-field CRF over the votes", {**_RW, **_CRF}),
     "capsnet-rw-crf-corr": ("+ correlation module in place of routing", {**_RW, **_CRF, **_CORR}),
-    "contextcaps": (
-        "+ a mean field between decisions, in which the scene has a say",
-        {**_RW, **_CRF, **_CORR, **_SCENE},
-    ),
+    "contextcaps": ("+ a mean field between decisions, with a global branch", {**_RW, **_CRF, **_CORR, **_FIELD}),
     "capsnet-rw-literal": ("RW to the letter: routing logits, a no-op", {**_PLAIN, **_RW_LITERAL}),
     "capsnet-rw-crf-literal": ("+ Algorithm 1 to the letter", {**_PLAIN, **_RW_LITERAL, **_CRF_LITERAL}),
     "contextcaps-literal": (
         "+ correlation module to the letter: the paper's last row",
         {**_PLAIN, **_RW_LITERAL, **_CRF_LITERAL, **_CORR_LITERAL},
     ),
-    "capsnet-scene": ("control: the field and the scene's say of contextcaps, without RW, CRF and CORR", {**_SCENE}),
-    "capsnet-uniform": ("control: one routing iteration, all votes weigh alike", {"routing_iterations": 1}),
-    "capsnet-em": ("control: Hinton et al. 2018, EM routing", {"routing": "em"}),
-    "gap": ("rival: global average pooling and a linear layer", {"head": "gap"}),
-    "gmp": ("rival: global max pooling and a linear layer", {"head": "gmp"}),
-    "ml-decoder": ("rival: Ridnik et al. 2021, fixed queries, cross-attention", {"head": "ml-decoder"}),
-    "query2label": ("rival: Liu et al. 2021, a transformer decoder over labels", {"head": "query2label"}),
-    "ml-gcn": ("rival: Chen et al. 2019, a graph of the labels", {"head": "ml-gcn"}),
+    "capsnet-global": ("control: the field and the global branch of contextcaps, without RW, CRF and CORR", {**_FIELD}),
+    "capsnet-uniform": ("control: one routing iteration, all votes weigh alike", {"routing": {"iterations": 1}}),
+    "capsnet-em": ("control: Hinton et al. 2018, EM routing", {"routing": None, "em": {}}),
+    "gap": ("rival: global average pooling and a linear layer", {**_NO_CAPSULES, "pooling": {"mode": "average"}}),
+    "gmp": ("rival: global max pooling and a linear layer", {**_NO_CAPSULES, "pooling": {"mode": "max"}}),
+    "ml-decoder": ("rival: Ridnik et al. 2021, fixed queries, cross-attention", {**_NO_CAPSULES, "ml_decoder": {}}),
+    "query2label": (
+        "rival: Liu et al. 2021, a transformer decoder over labels",
+        {**_NO_CAPSULES, "query2label": {}},
+    ),
+    "ml-gcn": ("rival: Chen et al. 2019, a graph of the labels", {**_NO_CAPSULES, "ml_gcn": {}}),
 }
 """Name → what it is, and its settings."""

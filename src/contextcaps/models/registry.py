@@ -11,7 +11,7 @@ __all__ = ["create_model", "describe_model", "list_models", "model_config", "reg
 
 
 def list_models() -> list[str]:
-    """Names that `create_model` takes, the paper's rows first.
+    """Return the names that `create_model` takes, the paper's rows first.
 
     >>> list_models()[:5]
     ['capsnet', 'capsnet-rw', 'capsnet-rw-crf', 'capsnet-rw-crf-corr', 'contextcaps']
@@ -20,15 +20,15 @@ def list_models() -> list[str]:
 
 
 def describe_model(name: str) -> str:
-    """One line on what a model is."""
+    """Return one line on what a model is."""
     return _preset(name)[0]
 
 
 def register_model(name: str, description: str, **settings: Any) -> None:
-    """Add a preset of your own: `settings` are fields of `ModelConfig`."""
+    """Add a preset of your own: `settings` are fields of `ModelConfig`, sections as dictionaries."""
     if name in PRESETS:
         raise ValueError(f"model: {name!r} exists already; choose another name")
-    ModelConfig.from_dict({"num_classes": 2, **settings})  # refuses unknown fields and wrong values now
+    ModelConfig.from_dict({"model": name, "num_classes": 2, **settings})  # refuses unknown fields and wrong values now
     PRESETS[name] = (description, settings)
 
 
@@ -39,15 +39,11 @@ def model_config(
     backbone: str | None = None,
     **overrides: Any,
 ) -> ModelConfig:
-    """The configuration of a preset for so many classes; `overrides` are any further fields of `ModelConfig`."""
+    """Return the configuration of a preset for so many classes; `overrides` are as for `create_model`."""
     _, settings = _preset(name)
     given = {"image_size": image_size, "backbone": backbone}
     asked = {field: value for field, value in given.items() if value is not None}
-    config = ModelConfig.from_dict({**settings, "model": name, "num_classes": num_classes, **asked, **overrides})
-    idle = [field for field in overrides if field.startswith("field_")] if config.field == "none" else []
-    if idle:
-        raise ValueError(f"{idle[0]}: {name} has no field between decisions; set field=decisions, too")
-    return config
+    return ModelConfig.from_dict({**settings, "model": name, "num_classes": num_classes, **asked}, overrides)
 
 
 def create_model(
@@ -64,10 +60,12 @@ def create_model(
         num_classes: J.
         image_size: side of the images in pixels, or (height, width); 64 if the preset says nothing.
         backbone: "paper", "small", "lite0", "timm:NAME", or "auto", the default: the paper's up to 32 px, small beyond.
-        overrides: fields of `ModelConfig` to set differently, such as `routing_iterations=1`.
+        overrides: fields of `ModelConfig` to set differently. A section takes what differs, such as
+            `routing={"iterations": 1}`; None removes the module and {} adds it. Dotted names, as on the command line,
+            are unpacked from a dictionary: `**{"routing.iterations": 1}`.
 
     >>> import torch
-    >>> model = create_model("contextcaps", num_classes=20, image_size=32, backbone="small", types=4)
+    >>> model = create_model("contextcaps", num_classes=20, image_size=32, backbone="small", capsules={"types": 4})
     >>> model(torch.rand(2, 3, 32, 32)).scores.shape
     torch.Size([2, 20])
     """

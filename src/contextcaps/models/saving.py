@@ -34,7 +34,7 @@ A network for multi-label image tagging, saved by contextcaps. `config.json` has
 
 Nothing is said here about how it was trained, or how well it does.
 """
-"""What a saved model's README says, unless somebody writes a better one."""
+"""README of a saved model, unless somebody writes a better one."""
 
 _CARD_MARK = "<!-- Written by contextcaps, and again with each export; without this line it stays as it is. -->"
 
@@ -66,7 +66,7 @@ def replace_card(folder: Path, text: str) -> None:
 
 
 def find_files(source: str, is_path: bool, download: dict[str, Any]) -> tuple[Path, Path]:
-    """Configuration and weights of a saved network, in a local folder or fetched from the Hub."""
+    """Find the configuration and weights of a saved network, in a local folder or on the Hub."""
     names = (constants.CONFIG_NAME, constants.SAFETENSORS_SINGLE_FILE)
     if os.path.isdir(source):
         if download:
@@ -87,7 +87,7 @@ def find_files(source: str, is_path: bool, download: dict[str, Any]) -> tuple[Pa
 
 
 def read_config(path: Path) -> ModelConfig:
-    """The configuration in a JSON file, or a `ModelFileError` that says what is wrong with it."""
+    """Read the configuration in a JSON file; a `ModelFileError` says what is wrong with it."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -98,11 +98,6 @@ def read_config(path: Path) -> ModelConfig:
         raise ModelFileError(f"{path}: cut off or no JSON ({error}); save or download the model again") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
         raise ModelFileError(f'{path}: not a configuration of contextcaps (no "format": "{FORMAT}")')
-    if document.get("routing") == "em" and "em_inverse_temperature" not in document:
-        raise ModelFileError(
-            f'{path}: "em_inverse_temperature" is missing; of models saved before there was one it is 0.01 · K/J '
-            "(capsules by classes)"
-        )
     try:
         # Published weights of a backbone would only be overwritten: do not fetch them.
         return ModelConfig.from_dict({**document, "pretrained": False})
@@ -111,7 +106,7 @@ def read_config(path: Path) -> ModelConfig:
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
-    """Fill a network from a safetensors file, or a `ModelFileError` that says what does not fit."""
+    """Fill a network from a safetensors file; a `ModelFileError` says what does not fit."""
     try:
         weights = safetensors.torch.load_file(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What training leaves beside a network's weights: thresholds, class frequencies, and where all of it came from."""
+"""Facts that training leaves beside a network's weights: thresholds, class frequencies, where all of it came from."""
 
 import dataclasses
 import json
@@ -22,6 +22,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "val_data": (str | None, "a name or null"),
     "epoch": (int, "a whole number"),
     "split_seed": (int | None, "a whole number or null"),
+    "val_as_test": (bool, "true or false"),
     "metrics": (dict, "names and values"),
     "versions": (dict, "names and values"),
 }
@@ -59,7 +60,7 @@ class Trained:
     frequencies: tuple[float, ...]
     """[J], the share of training images that show each class: what the constant-prior predictor says."""
     seed: int
-    """Of the training run."""
+    """Seed of the training run."""
     data: str
     """The source that it was trained on."""
     epoch: int
@@ -67,13 +68,13 @@ class Trained:
     val_data: str | None = None
     """Another source that it was validated on; None: a part of `data`."""
     split_seed: int | None = None
-    """Of the division of `data`, where one was made; None: `seed`."""
+    """Seed of the division of `data`, where one was made; None: `seed`."""
     val_as_test: bool = False
-    """Whether a validation part without a test part beside it was kept for tests."""
+    """True where a validation part without a test part beside it was kept for tests."""
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    """On the validation part."""
+    """Figures on the validation part."""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Of the packages that trained it, and the commit of this one where it is known."""
+    """Versions of the packages that trained it, and the commit of this one where it is known."""
 
     def write(self, folder: Path, config: ModelConfig) -> None:
         """Write it into a model's folder, whole or not at all; the model's README then says it in words."""
@@ -89,7 +90,7 @@ class Trained:
 
     @classmethod
     def read(cls, folder: Path, config: ModelConfig) -> "Trained | None":
-        """What is in a model's folder; None if it has no such file.
+        """Read what is in a model's folder; None if it has no such file.
 
         Raises:
             ModelFileError: the file is damaged, or of other classes.
@@ -103,12 +104,8 @@ class Trained:
                     raise ModelFileError(f"{path}: its classes are not those of the network beside it")
                 document[field] = tuple(_share(path, field, *each) for each in document[field].items())
             for field, (kind, spelled) in _KINDS.items():
-                if field == "split_seed" and field not in document:
-                    continue  # written before there was one
-                if not isinstance(document[field], kind) or isinstance(document[field], bool):
+                if not isinstance(document[field], kind) or isinstance(document[field], bool) != (kind is bool):
                     raise ModelFileError(f"{path}: {field}: expected {spelled}, got {document[field]!r}")
-            if not isinstance(document.get("val_as_test", False), bool):
-                raise ModelFileError(f"{path}: val_as_test: expected true or false, got {document['val_as_test']!r}")
             return cls(**document)
         except FileNotFoundError:
             return None
@@ -120,7 +117,7 @@ class Trained:
             raise ModelFileError(f"{path}: cut off or not written by contextcaps ({error!r})") from None
 
     def card(self, config: ModelConfig) -> str:
-        """What a person wants to know of the model first, in Markdown."""
+        """Write what a person wants to know of the model first, in Markdown."""
         names = _class_names(config)
         shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
         height, width = config.image_size
@@ -139,12 +136,12 @@ class Trained:
                 f"{100 * prior:.1f} %"
             )
         table = "\n".join(f"| {name} | {_literal(value)} |" for name, value in rows.items())
-        kind = "A capsule network" if config.head == "capsules" else "A network"
+        kind = "A capsule network" if config.capsules is not None else "A network"
         return _CARD.format(model=config.model, kind=kind, table=table)
 
 
 def preprocessing(config: ModelConfig) -> dict[str, Any]:
-    """What happens to an image before the network, in words and numbers that another program can follow."""
+    """Describe what happens to an image before the network, so that another program can follow."""
     return {
         "size": list(config.image_size),
         "resize": "squash to height × width with an antialiased triangle filter, aspect ratio not kept",
@@ -160,12 +157,12 @@ def _class_names(config: ModelConfig) -> tuple[str, ...]:
 
 
 def _share(path: Path, field: str, name: str, value: Any) -> float:
-    """A threshold or a frequency of a class."""
+    """Return a threshold or a frequency of a class, if it is one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ModelFileError(f"{path}: {field}: {name}: expected a number from 0 to 1, got {value!r}")
     return float(value)
 
 
 def _literal(text: object) -> str:
-    """Text on one line in which nothing is markup."""
+    """Return text on one line in which nothing is markup."""
     return re.sub(r"([\\`*_<|\[])", r"\\\1", " ".join(str(text).split()))

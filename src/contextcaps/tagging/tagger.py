@@ -200,7 +200,7 @@ class Tagger:
         if self.network.field is None:
             raise ValueError(
                 f"known: this model ({self.network.config.model}) has no field between its decisions that could be "
-                "told anything; train one with --set field=decisions --known 0.5"
+                "told anything; train one with --set field=default --known 0.5"
             )
         return known_row(known, self.classes)
 

@@ -61,7 +61,7 @@ class TrainConfig(Configuration):
     options: Annotated[dict[str, Any], _OptionWords, tyro.conf.arg(name="set")] = dataclasses.field(
         default_factory=dict
     )
-    """Settings of the network that differ from its preset's, such as types=8 routing_iterations=1."""
+    """Settings of the network unlike its preset's, such as capsules.types=8 crf=none field=default."""
     out: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """The run's folder; by default a new one under runs/, named by model and data."""
     seed: int = 0
@@ -115,7 +115,7 @@ class TrainConfig(Configuration):
     """Let rare classes count more: by the root or inverse of their frequency, or the effective number of images."""
     known: float = 0.0
     """Tell the network up to this share of an image's labels, at random, and train on the others; 0 for never. Needs a
-    field between decisions, which contextcaps has; other models get it by --set field=decisions."""
+    field between decisions, which contextcaps has; other models get it by --set field=default."""
     reconstruction: float = 0.0
     """Weight of Sabour's reconstruction loss (squared error per image; his is 0.0005); 0 for none."""
     early_stop: int = 0

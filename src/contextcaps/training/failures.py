@@ -36,7 +36,7 @@ def failures_told(run: Run | None) -> Iterator[None]:
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
             raise OSError(
                 "out of memory; try a smaller --batch-size (with --accumulate for the same step), --precision bf16, "
-                "or a smaller head, such as --set types=8"
+                "or a smaller head, such as --set capsules.types=8"
             ) from error
         if run is not None and isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _disk_full(run) from error

@@ -131,7 +131,7 @@ def judge_scores(
             f"{float(seen.maxima[lifeless & present].amax()):.2g} in {seen.images} images, so their loss hardly moves.",
             "Try a lower `--lr`, or `--loss bce`, which moves them from anywhere."
             if sigmoids
-            else "Try `--set start_length=0.1` (more if it is that already), or a lower `--lr`.",
+            else "Try `--set capsules.start_length=0.1` (more if it is that already), or a lower `--lr`.",
         )
     alive = has_positives & ~lifeless  # [J]
     means = seen.sums / seen.images  # [J]

@@ -19,6 +19,7 @@ from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, open_training_parts
 from contextcaps.training.failures import failures_told
 from contextcaps.training.features import keep_features
+from contextcaps.training.labels import learn_labels
 from contextcaps.training.lightning import Fabric
 from contextcaps.training.loop import Progress, StoppedRun, TrainingLoop
 from contextcaps.training.losses import settled_loss
@@ -103,7 +104,7 @@ def resume(folder: Path | str, *, progress: bool = True) -> TrainingResult:
 
 
 def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig:
-    """Of the network that a run trains; refuses what does not go together."""
+    """Return the configuration of the network that a run trains; refuse what does not go together."""
     network = model_config(
         config.model,
         len(classes),
@@ -113,10 +114,10 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
         reconstruction=config.reconstruction > 0,
         **config.options,
     )
-    if config.known > 0 and network.field == "none":
+    if config.known > 0 and network.field is None:
         raise ValueError(
             f"known: expected 0 for a network without a field between its decisions, got {config.known}; add "
-            "--set field=decisions"
+            "--set field=default"
         )
     pretrained = network.backbone.startswith("lite0") or network.pretrained or network.pretrained_file is not None
     if config.freeze and not pretrained:
@@ -219,7 +220,7 @@ def _loop(
 
     step = 0 if state is None else state["progress"]["step"]
     if state is None:  # a checkpoint has what the network took from the labels
-        network.to(fabric.device).learn_labels(torch.tensor(training.targets()))
+        learn_labels(network.to(fabric.device), torch.tensor(training.targets()))
     recorder: SilentRecorder = SilentRecorder()
     if fabric.is_global_zero:
         history = [] if state is None else state["progress"]["history"]

@@ -45,7 +45,6 @@ class LabelPotentials(NamedTuple):
 
 def fit_potentials(
     targets: Tensor,
-    symmetric: bool = False,
     groups: int = 0,
     seed: int = 0,
     held_out: float = 0.1,
@@ -55,7 +54,6 @@ def fit_potentials(
 
     Args:
         targets: labels of the training part.
-        symmetric: let W be symmetric.
         groups: hidden units of the potentials of higher order; 0 for none.
         seed: seed of hidden labels and batches.
         held_out: share of the images that only choose the step to stop at.
@@ -63,7 +61,7 @@ def fit_potentials(
     """
     fitting, judging, generator = divide_labels(targets, seed, held_out)
     judged = hide_labels(judging, generator)  # [m, J]
-    logistic = LabelLogistic(fitting.mean(dim=0), symmetric).to(device)
+    logistic = LabelLogistic(fitting.mean(dim=0)).to(device)
     fit_to_hidden_labels(logistic, fitting, judging, judged, generator, LOGISTIC_RATE)
     if not groups:
         return LabelPotentials(logistic.potentials.detach(), None)
@@ -86,12 +84,10 @@ class LabelLogistic(nn.Module):
 
     Args:
         prior: π, [J].
-        symmetric: let the potentials be symmetric.
     """
 
-    def __init__(self, prior: Tensor, symmetric: bool = False) -> None:
+    def __init__(self, prior: Tensor) -> None:
         super().__init__()
-        self.symmetric = symmetric
         self.prior: Tensor
         self.register_buffer("prior", prior)
         self.weight = nn.Parameter(torch.zeros(len(prior), len(prior)))  # [J, J]
@@ -100,8 +96,7 @@ class LabelLogistic(nn.Module):
     @property
     def potentials(self) -> Tensor:
         """Return W, [J, J], with zeros on the diagonal."""
-        weight = (self.weight + self.weight.T) / 2 if self.symmetric else self.weight
-        return weight - torch.diag(torch.diagonal(weight))
+        return self.weight - torch.diag(torch.diagonal(self.weight))
 
     def forward(self, known: Tensor) -> Tensor:
         return (known - self.prior).nan_to_num(0.0) @ self.potentials + self.bias  # [n, J]

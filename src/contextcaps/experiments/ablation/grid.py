@@ -34,7 +34,7 @@ class Entry:
     """What it is called in tables, and its folder."""
     preset: str
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Fields of `ModelConfig`."""
+    """Fields of `ModelConfig`, dotted those of its sections: `{"crf.rank": 32}`."""
     training: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `TrainConfig`, such as the loss."""
 
@@ -95,6 +95,11 @@ class Plan:
             )
         for entry in self.entries:  # what is wrong with one is said before any is trained
             self._check(entry)
+        used = {name for entry in self.entries for name in self._shared_options(entry)}
+        for name in self.base.options:
+            section = name.partition(".")[0]
+            if name not in used and section != "capsules":  # the defaults for a CPU name types for rivals, too
+                raise ValueError(f"set: {name}: none of the models has {section}")
 
     @classmethod
     def from_config(cls, config: AblateConfig) -> "Plan":
@@ -123,7 +128,7 @@ class Plan:
         split_seed = self.base.seed if self.base.split_seed is None else self.base.split_seed
         settings = {
             "model": entry.preset,
-            "options": {**self.base.options, **entry.options},
+            "options": {**self._shared_options(entry), **entry.options},
             "seed": seed,
             "split_seed": split_seed,
             "val_as_test": True,
@@ -132,6 +137,14 @@ class Plan:
             **changes,
         }
         return dataclasses.replace(self.base, **settings)
+
+    def _shared_options(self, entry: Entry) -> dict[str, Any]:
+        """Return those options of all models that concern one: not those of a module that it does not have."""
+        shared = self.base.options
+        whole = {name: value for name, value in shared.items() if "." not in name}
+        own = model_config(entry.preset, 2, **{**whole, **entry.options})
+        absent = {name for name, value in own.to_dict().items() if value is None}
+        return {name: value for name, value in shared.items() if name in whole or name.partition(".")[0] not in absent}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
@@ -220,7 +233,7 @@ def parse_models(words: str | Sequence[str]) -> tuple[Entry, ...]:
 
     Without a loss of its own, a model is trained with the margin loss on lengths, or cross-entropy on sigmoids.
 
-    >>> [entry.label for entry in parse_models("capsnet,narrow=contextcaps:types=8,crf_iterations=1,capsnet-rw")]
+    >>> [entry.label for entry in parse_models("capsnet,narrow=contextcaps:capsules.types=8,crf.rank=4,capsnet-rw")]
     ['capsnet', 'narrow', 'capsnet-rw']
     """
     pieces: list[list[str]] = []

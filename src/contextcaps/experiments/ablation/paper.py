@@ -29,9 +29,10 @@ CAVEAT = (
     "to be looked at, not to be compared digit by digit."
 )
 
-_IDEAS = {"head", "aggregation", "routing", "routing_iterations", "normalize", "initial_routing", "share_votes"}
-_IDEAS |= {"crf", "crf_iterations", "field"}
-"""Fields of `ModelConfig` that make another model of it, rather than one of another size."""
+_IDEAS = {"capsules", "capsules.share_votes", "routing", "routing.iterations", "routing.normalize", "em"}
+_IDEAS |= {"initial_routing", "initial_routing.mode", "crf", "crf.mode", "crf.iterations", "correlation", "field"}
+_IDEAS |= {"pooling", "ml_decoder", "query2label", "ml_gcn"}
+"""Options that make another model of it, rather than one of another size."""
 
 
 def paper_row(entry: Entry, shared: dict[str, Any] | None = None) -> str | None:

@@ -8,9 +8,8 @@ import dataclasses
 
 from contextcaps.experiments.bench.ceilings import Ceilings
 from contextcaps.experiments.bench.settings import Mode, Precision
-from contextcaps.experiments.bench.sizes import HEADS, Size
+from contextcaps.experiments.bench.sizes import Size, head_config
 from contextcaps.models.config import ModelConfig
-from contextcaps.models.registry import model_config
 
 __all__ = ["Work", "count_work", "floor_seconds"]
 
@@ -62,13 +61,11 @@ def count_work(head: str, size: Size, mode: Mode) -> Work:
     >>> round(count_work("capsnet-rw-crf-corr", SIZES["paper"], "step").operations / 1e12, 2)
     0.87
     """
-    preset, settings = HEADS[head]
-    config = model_config(preset, size.classes, crf_rank=size.crf_rank, **settings)
+    config = head_config(head, size)
     step = mode == "step"
     twice_back = 3 if step else 1  # forward, and a backward pass of twice its work
-    has_crf, routed = config.crf != "none", config.aggregation != "correlation"
-    correlated = config.aggregation != "routing"
-    iterations = size.crf_iterations if has_crf else 0
+    routed, correlated = config.routing is not None, config.correlation is not None
+    iterations = 0 if config.crf is None else config.crf.iterations
     each_message = 2 * size.classes if size.crf_rank is None else 4 * size.crf_rank
     sums = size.routing_iterations if routed else 1
     pairs = size.batch * size.capsules * size.classes  # B·K·J
@@ -96,9 +93,9 @@ def count_work(head: str, size: Size, mode: Mode) -> Work:
 def _weights(config: ModelConfig, size: Size) -> int:
     """Numbers in the weights: votes [K, A, J, I], bias [J, I], CRF [J, J] or two [J, r], CORR [N², J, K-1]."""
     found = (size.capsules * size.attributes + 1) * size.classes * size.decision_attributes
-    if config.crf != "none":
+    if config.crf is not None:
         found += size.classes * (size.classes if size.crf_rank is None else 2 * size.crf_rank)
-    if config.aggregation != "routing":
+    if config.correlation is not None:
         found += size.side**2 * size.classes * (size.capsules - 1)
     return found
 

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 
 from contextcaps.experiments.bench.settings import Axis
+from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import CapsuleHead
 from contextcaps.models.registry import model_config
 
-__all__ = ["AXES", "HEADS", "SIZES", "Size", "make_head"]
+__all__ = ["AXES", "HEADS", "SIZES", "Size", "head_config", "make_head"]
 
 AXES: dict[Axis, str] = {"B": "batch", "K": "capsules", "J": "classes"}
 """Letter → field of `Size`."""
@@ -87,30 +88,31 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     "capsnet-rw-crf-corr": ("capsnet-rw-crf-corr", {}),
     "capsnet-rw-crf-corr-joined": (
         "capsnet-rw-crf-corr",
-        {"aggregation": "routing+correlation", "initial_routing": "couplings"},
+        {"routing": {}, "initial_routing": {"mode": "couplings"}},
     ),
 }
 """Name → preset and what it differs in; in the last one the correlation module joins the routing. The head of
 contextcaps is that of capsnet-rw-crf-corr: its field between decisions comes after it, and is not measured."""
 
 
-def make_head(name: str, size: Size, backend: str, device: torch.device | str) -> CapsuleHead:
-    """A head of this size, on the device. Its primary convolution is a token one, as it is not measured."""
+def head_config(name: str, size: Size, **overrides: Any) -> ModelConfig:
+    """Return the configuration of a head (one of `HEADS`) of this size."""
     preset, settings = HEADS[name]
-    config = model_config(
-        preset,
-        size.classes,
-        28,
-        "paper",
-        backend=backend,
-        types=size.types,
-        attributes=size.attributes,
-        decision_attributes=size.decision_attributes,
-        routing_iterations=size.routing_iterations,
-        crf_iterations=size.crf_iterations,
-        crf_rank=size.crf_rank,
-        max_weights=10**12,
-        **settings,
-    )
+    own = {
+        "types": size.types,
+        "attributes": size.attributes,
+        "decision_attributes": size.decision_attributes,
+    }
+    config = model_config(preset, size.classes, 28, "paper", capsules=own, **{**settings, **overrides})
+    changes: dict[str, Any] = {}
+    if config.routing is not None:
+        changes["routing"] = dataclasses.replace(config.routing, iterations=size.routing_iterations)
+    if config.crf is not None:
+        changes["crf"] = dataclasses.replace(config.crf, iterations=size.crf_iterations, rank=size.crf_rank)
+    return dataclasses.replace(config, **changes)
+
+
+def make_head(name: str, size: Size, engine: str, device: torch.device | str) -> CapsuleHead:
+    """Build a head of this size, on the device. Its primary convolution is a token one, as it is not measured."""
     with torch.device(device):
-        return CapsuleHead(config, 1, (1, 1, 0), (size.side, size.side))
+        return CapsuleHead(head_config(name, size, engine=engine), 1, (1, 1, 0), (size.side, size.side))

@@ -17,8 +17,8 @@ from contextcaps.models.head import CapsuleHead
 __all__ = ["Case", "WAYS", "Way", "measure_case"]
 
 Way = Literal["eager", "compiled", "triton", "lean"]
-WAYS: dict[Way, str] = {"eager": "plain", "compiled": "plain", "triton": "fused", "lean": "lean"}
-"""Way → the head's backend: all votes in memory; the same under torch.compile; the kernels; a few votes at a time."""
+WAYS: dict[Way, str] = {"eager": "plain", "compiled": "plain", "triton": "triton", "lean": "lean"}
+"""Way → the head's engine: all votes in memory; the same under torch.compile; the kernels; a few votes at a time."""
 
 
 @dataclasses.dataclass(frozen=True)

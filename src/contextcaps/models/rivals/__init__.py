@@ -1,4 +1,4 @@
-"""What one would use instead of capsules: heads on the same backbones, written from their papers."""
+"""Heads to compare capsules with, on the same backbones, written from their papers."""
 
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.rivals.head import RivalHead
@@ -9,15 +9,15 @@ from contextcaps.models.rivals.query2label import Query2LabelHead
 
 __all__ = ["MLDecoderHead", "MLGCNHead", "PoolingHead", "Query2LabelHead", "RivalHead", "build_rival"]
 
-_HEADS: dict[str, type[RivalHead]] = {
-    "gap": PoolingHead,
-    "gmp": PoolingHead,
-    "ml-decoder": MLDecoderHead,
-    "query2label": Query2LabelHead,
-    "ml-gcn": MLGCNHead,
-}
-
 
 def build_rival(config: ModelConfig, in_channels: int, grid: tuple[int, int]) -> RivalHead:
-    """The head that a configuration names, for features of so many channels on such a grid."""
-    return _HEADS[config.head](config, in_channels, grid)
+    """Build the head that a configuration has, for features of so many channels on such a grid."""
+    if config.pooling is not None:
+        return PoolingHead(config, config.pooling, in_channels, grid)
+    if config.ml_decoder is not None:
+        return MLDecoderHead(config, config.ml_decoder, in_channels, grid)
+    if config.query2label is not None:
+        return Query2LabelHead(config, config.query2label, in_channels, grid)
+    if config.ml_gcn is not None:
+        return MLGCNHead(config, config.ml_gcn, in_channels, grid)
+    raise ValueError(f"config: expected one of a rival head, got the head {config.head}")

@@ -1,4 +1,4 @@
-"""What both decoders over label queries are made of: attention and a feed-forward, each added and normalised."""
+"""Layers of both decoders over label queries: attention and a feed-forward, each added and normalised."""
 
 from torch import Tensor, nn
 

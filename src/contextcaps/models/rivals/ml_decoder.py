@@ -7,8 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from contextcaps.models.config import ModelConfig
+from contextcaps.models.head_base import Step, count_weights
 from contextcaps.models.rivals.attention import Attention, FeedForward
 from contextcaps.models.rivals.head import RivalHead, start_embedding, tokens
+from contextcaps.models.sections import MLDecoderConfig
 
 __all__ = ["MLDecoderHead"]
 
@@ -22,15 +24,16 @@ class MLDecoderHead(RivalHead):
     The width is the configuration's, not the paper's 768, which is meant for larger backbones.
     """
 
-    def __init__(self, config: ModelConfig, in_channels: int, grid: tuple[int, int]) -> None:
+    def __init__(self, config: ModelConfig, own: MLDecoderConfig, in_channels: int, grid: tuple[int, int]) -> None:
         super().__init__(config, in_channels, grid)
-        width, classes = config.head_width, config.num_classes
-        self.group_size = -(-classes // min(config.query_groups, classes))  # g
+        width, classes = own.width, config.num_classes
+        self.width = width  # d
+        self.group_size = -(-classes // min(own.query_groups, classes))  # g
         self.groups = -(-classes // self.group_size)  # Q: fewer than asked for, where some would have no class
         self.embed = nn.Sequential(nn.Linear(in_channels, width), nn.ReLU())
         self.queries: Tensor
         self.register_buffer("queries", start_embedding(self.groups, width))  # [Q, d]
-        self.layers = nn.ModuleList(MLDecoderLayer(config) for _ in range(config.head_layers or 1))
+        self.layers = nn.ModuleList(MLDecoderLayer(own) for _ in range(own.layers))
         self.readout = nn.Linear(width, classes)  # row j is applied to the query of class j
 
     def logits(self, features: Tensor) -> Tensor:
@@ -41,28 +44,32 @@ class MLDecoderHead(RivalHead):
         return self.read_out(queries)
 
     def read_out(self, queries: Tensor) -> Tensor:
-        """[B, J], logits of queries [B, Q, d]."""
+        """Return logits [B, J] of queries [B, Q, d]."""
         missing = self.groups * self.group_size - self.config.num_classes  # of the last group
         weight = nn.functional.pad(self.readout.weight, (0, 0, 0, missing))  # [Q·g, d]
         logits = torch.einsum("bqd,qgd->bqg", queries, weight.unflatten(0, (self.groups, -1)).to(queries.dtype))
         return logits.flatten(1)[:, : self.config.num_classes] + self.readout.bias  # [B, J]
 
-    def steps(self) -> list[tuple[str, tuple[int, ...], nn.Module | nn.Parameter]]:
-        width, cells = self.config.head_width, self.grid[0] * self.grid[1]
+    def steps(self) -> list[Step]:
+        width, cells = self.width, self.grid[0] * self.grid[1]
         return [
-            ("embedded cells [H·W, d]", (cells, width), self.embed),
-            (f"fixed queries, {len(self.layers)} × cross-attention [Q, d]", (self.groups, width), self.layers),
-            ("group readout [J]", (self.config.num_classes,), self.readout),
+            Step("embedded cells [H·W, d]", (cells, width), count_weights(self.embed)),
+            Step(
+                f"fixed queries, {len(self.layers)} × cross-attention [Q, d]",
+                (self.groups, width),
+                count_weights(self.layers),
+            ),
+            Step("group readout [J]", (self.config.num_classes,), count_weights(self.readout)),
         ]
 
 
 class MLDecoderLayer(nn.Module):
     """Cross-attention and feed-forward."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, own: MLDecoderConfig) -> None:
         super().__init__()
-        self.cross = Attention(config.head_width, config.attention_heads, config.dropout)
-        self.feed_forward = FeedForward(config.head_width, config.dropout)
+        self.cross = Attention(own.width, own.attention_heads, own.dropout)
+        self.feed_forward = FeedForward(own.width, own.dropout)
 
     def forward(self, queries: Tensor, cells: Tensor) -> Tensor:
         return self.feed_forward(self.cross(queries, cells, cells))  # [B, Q, d]

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from contextcaps.models.config import ModelConfig
+from contextcaps.models.head_base import Step, count_weights
 from contextcaps.models.rivals.head import RivalHead, start_embedding
+from contextcaps.models.sections import MLGCNConfig
 
 __all__ = ["MLGCNHead", "label_graph"]
 
@@ -20,9 +22,10 @@ class MLGCNHead(RivalHead):
     is the identity, and each class is on its own.
     """
 
-    def __init__(self, config: ModelConfig, in_channels: int, grid: tuple[int, int]) -> None:
+    def __init__(self, config: ModelConfig, own: MLGCNConfig, in_channels: int, grid: tuple[int, int]) -> None:
         super().__init__(config, in_channels, grid)
-        width, classes = config.head_width, config.num_classes
+        width, classes = own.width, config.num_classes
+        self.width = width  # d
         self.adjacency: Tensor
         self.register_buffer("adjacency", torch.eye(classes))  # [J, J]
         self.labels = nn.Parameter(start_embedding(classes, width))  # [J, d]
@@ -38,7 +41,7 @@ class MLGCNHead(RivalHead):
         self.adjacency.copy_(label_graph(targets))
 
     def classifiers(self) -> Tensor:
-        """[J, C], a linear classifier for each class."""
+        """Return a linear classifier for each class, [J, C]."""
         graph = self.adjacency.to(self.labels.dtype)  # [J, J]
         hidden = nn.functional.leaky_relu(graph @ (self.labels @ self.first) * self.first_scale, 0.2)  # [J, 4d]
         return graph @ (hidden @ self.second) * self.second_scale  # [J, C]
@@ -47,18 +50,18 @@ class MLGCNHead(RivalHead):
         pooled = features.amax(dim=(2, 3))  # [B, C]
         return pooled @ self.classifiers().to(pooled.dtype).T  # [B, J]
 
-    def steps(self) -> list[tuple[str, tuple[int, ...], nn.Module | nn.Parameter]]:
-        width, classes = self.config.head_width, self.config.num_classes
+    def steps(self) -> list[Step]:
+        width, classes = self.width, self.config.num_classes
         return [
-            ("global max pooling [C]", (self.in_channels,), nn.Identity()),
-            ("label embeddings [J, d]", (classes, width), self.labels),
-            ("graph convolution [J, 4d]", (classes, 4 * width), self.first),
-            ("graph convolution [J, C]", (classes, self.in_channels), self.second),
+            Step("global max pooling [C]", (self.in_channels,), 0),
+            Step("label embeddings [J, d]", (classes, width), count_weights(self.labels)),
+            Step("graph convolution [J, 4d]", (classes, 4 * width), count_weights(self.first)),
+            Step("graph convolution [J, C]", (classes, self.in_channels), count_weights(self.second)),
         ]
 
 
 def label_graph(targets: Tensor, threshold: float = 0.4, neighbours: float = 0.2) -> Tensor:
-    """The label graph Â of training labels, [J, J] float32 (the paper's Equations 6 to 8 and Kipf's normalisation).
+    """Return the label graph Â of training labels, [J, J] (the paper's Equations 6 to 8 and Kipf's normalisation).
 
     With M_ij images that show both i and j and N_i that show i: A_ij = 1 where M_ij / N_i ≥ τ (j ≠ i), so that rare and
     noisy pairs are left out; A'_ij = p · A_ij / Σ_j A_ij and A'_ii = 1 − p, so that a label is not drowned by its

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from contextcaps.models.config import ModelConfig
+from contextcaps.models.head_base import Step, count_weights
 from contextcaps.models.rivals.attention import Attention, FeedForward
 from contextcaps.models.rivals.head import RivalHead, start_embedding, tokens
+from contextcaps.models.sections import Query2LabelConfig
 
 __all__ = ["Query2LabelHead", "sine_positions"]
 
@@ -24,12 +26,13 @@ class Query2LabelHead(RivalHead):
     every layer, from zeros). There is no encoder before the decoder, and the width is the configuration's.
     """
 
-    def __init__(self, config: ModelConfig, in_channels: int, grid: tuple[int, int]) -> None:
+    def __init__(self, config: ModelConfig, own: Query2LabelConfig, in_channels: int, grid: tuple[int, int]) -> None:
         super().__init__(config, in_channels, grid)
-        width, classes = config.head_width, config.num_classes
+        width, classes = own.width, config.num_classes
+        self.width = width  # d
         self.embed = nn.Linear(in_channels, width)
         self.labels = nn.Parameter(start_embedding(classes, width))  # [J, d]
-        self.layers = nn.ModuleList(Query2LabelLayer(config) for _ in range(config.head_layers or 2))
+        self.layers = nn.ModuleList(Query2LabelLayer(own) for _ in range(own.layers))
         self.readout = nn.Linear(width, classes)  # row j is applied to the query of class j
 
     def logits(self, features: Tensor) -> Tensor:
@@ -40,24 +43,26 @@ class Query2LabelHead(RivalHead):
             queries = layer(queries, cells, cells + positions)  # [B, J, d]
         return (queries * self.readout.weight).sum(dim=2) + self.readout.bias  # [B, J]
 
-    def steps(self) -> list[tuple[str, tuple[int, ...], nn.Module | nn.Parameter]]:
-        width, cells, classes = self.config.head_width, self.grid[0] * self.grid[1], self.config.num_classes
+    def steps(self) -> list[Step]:
+        width, cells, classes = self.width, self.grid[0] * self.grid[1], self.config.num_classes
         return [
-            ("embedded cells [H·W, d]", (cells, width), self.embed),
-            ("label embeddings [J, d]", (classes, width), self.labels),
-            (f"{len(self.layers)} × self- and cross-attention [J, d]", (classes, width), self.layers),
-            ("readout of each class [J]", (classes,), self.readout),
+            Step("embedded cells [H·W, d]", (cells, width), count_weights(self.embed)),
+            Step("label embeddings [J, d]", (classes, width), count_weights(self.labels)),
+            Step(
+                f"{len(self.layers)} × self- and cross-attention [J, d]", (classes, width), count_weights(self.layers)
+            ),
+            Step("readout of each class [J]", (classes,), count_weights(self.readout)),
         ]
 
 
 class Query2LabelLayer(nn.Module):
     """Self-attention among the labels, cross-attention to the cells, feed-forward."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, own: Query2LabelConfig) -> None:
         super().__init__()
-        self.among = Attention(config.head_width, config.attention_heads, config.dropout)
-        self.cross = Attention(config.head_width, config.attention_heads, config.dropout)
-        self.feed_forward = FeedForward(config.head_width, config.dropout)
+        self.among = Attention(own.width, own.attention_heads, own.dropout)
+        self.cross = Attention(own.width, own.attention_heads, own.dropout)
+        self.feed_forward = FeedForward(own.width, own.dropout)
 
     def forward(self, queries: Tensor, cells: Tensor, placed: Tensor) -> Tensor:
         queries = self.among(queries, queries, queries)  # [B, J, d]
@@ -65,7 +70,7 @@ class Query2LabelLayer(nn.Module):
 
 
 def sine_positions(height: int, width: int, channels: int, like: Tensor) -> Tensor:
-    """Where each cell is, as sines and cosines, [H·W, channels] (Carion et al. 2020, as Query2Label has it).
+    """Encode where each cell is, as sines and cosines, [H·W, channels] (Carion et al. 2020, as Query2Label has it).
 
     Half of the channels are of the row, half of the column; of each half, a quarter of `channels` are sines and as many
     cosines of the position, 2π · (index + 1) / count, over 10000^(2i / half) for i = 0, 1, …

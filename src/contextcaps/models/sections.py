@@ -1,0 +1,246 @@
+"""Sections of a network's configuration: the options of each module, checked with the module."""
+
+import dataclasses
+import math
+from typing import ClassVar, Literal
+
+from contextcaps.configuration import Configuration
+
+__all__ = [
+    "CRFConfig",
+    "CapsuleConfig",
+    "CorrelationConfig",
+    "EMConfig",
+    "FieldConfig",
+    "InitialRoutingConfig",
+    "MLDecoderConfig",
+    "MLGCNConfig",
+    "PoolingConfig",
+    "Query2LabelConfig",
+    "RoutingConfig",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class CapsuleConfig(Configuration):
+    """The capsule head: primary capsules, their votes, and decision capsules."""
+
+    _title: ClassVar[str] = "the capsules"
+
+    types: int | None = None
+    """D, capsule types in each grid cell; None: the paper's 32 with the paper's backbone, 16 with others."""
+    attributes: int = 8
+    """A, attributes of a primary capsule."""
+    decision_attributes: int = 16
+    """I, attributes of a decision capsule."""
+    share_votes: bool = False
+    """Share the vote weights among all grid positions of a type: fewer weights, and, with routing, any image size."""
+    decision_bias: bool = True
+    """Add a learnable bias to each decision capsule before the squash. EM routing has none."""
+    start_length: float | None = 0.1
+    """Mean length of the decision capsules at the start, before any agreement, reached by a gain on the sums of votes.
+    EM routing reaches it by its cost β_a. None: as in Sabour's code, at which many classes begin dead."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        self._require_at_least(types=1, attributes=1, decision_attributes=1)
+        if self.start_length is not None and not 0 < self.start_length < 1:
+            raise ValueError(f"start_length: expected a length between 0 and 1, or none, got {self.start_length}")
+
+
+@dataclasses.dataclass(frozen=True)
+class RoutingConfig(Configuration):
+    """Sabour's dynamic routing."""
+
+    _title: ClassVar[str] = "the dynamic routing"
+
+    iterations: int = 3
+    """Routing iterations; 1 weighs all votes alike."""
+    normalize: Literal["classes", "capsules"] = "classes"
+    """What the softmax runs over: classes (Sabour) or capsules."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        self._require_at_least(iterations=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class EMConfig(Configuration):
+    """Hinton's EM routing."""
+
+    _title: ClassVar[str] = "the EM routing"
+
+    iterations: int = 3
+    """Routing iterations."""
+    inverse_temperature: float = 0.075
+    """How sharply a class's cost decides about its activation: λ rises towards this times J/K, since a cost grows with
+    the capsules that a class can have. K is that of `image_size`, whatever size is tagged later."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        self._require_at_least(iterations=1)
+        if not self.inverse_temperature > 0:
+            raise ValueError(f"inverse_temperature: expected a number above 0, got {self.inverse_temperature}")
+
+
+@dataclasses.dataclass(frozen=True)
+class InitialRoutingConfig(Configuration):
+    """RW: trainable initial routing weights."""
+
+    _title: ClassVar[str] = "the initial routing"
+
+    mode: Literal["couplings", "gate", "logits"] = "couplings"
+    """What RW is taken for; see `dynamic_routing`. Logits over classes, the literal reading, are a no-op."""
+    kernel_size: int = 5
+    """f, side of the kernel that RW convolves with."""
+    start: float | None = 1.0
+    """The weight that RW gives every capsule at the start; None for the paper's plain random kernel without bias."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        self._require_at_least(kernel_size=1)
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size: expected an odd number, got {self.kernel_size}")
+
+
+@dataclasses.dataclass(frozen=True)
+class CRFConfig(Configuration):
+    """The mean-field CRF over the votes."""
+
+    _title: ClassVar[str] = "the CRF"
+
+    mode: Literal["centred", "literal"] = "centred"
+    """Centred and scaled, or Algorithm 1 to the letter."""
+    iterations: int = 2
+    """Mean-field iterations."""
+    per_attribute: bool = False
+    """One pairwise matrix per attribute rather than one for all."""
+    rank: int | None = None
+    """Rank of the pairwise matrix; None for a full one."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        self._require_at_least(iterations=0, rank=1)
+        if self.rank is not None and self.per_attribute:
+            raise ValueError("rank: expected none together with per_attribute, got both")
+
+
+@dataclasses.dataclass(frozen=True)
+class CorrelationConfig(Configuration):
+    """CORR, the correlation module: it takes the place of a routing, or weighs the votes before one that is there."""
+
+    _title: ClassVar[str] = "the correlation module"
+
+    start: Literal["uniform", "literal"] = "uniform"
+    """Start at uniform weights, or from the paper's plain layer (nearly all weight on one capsule)."""
+    rank: int | None = None
+    """Rank of the layer that predicts alpha; None for the full one of N² · J · (K-1) weights."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        self._require_at_least(rank=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class FieldConfig(Configuration):
+    """The mean field between the classes' decisions, after the head. It can be told known labels."""
+
+    _title: ClassVar[str] = "the field between decisions"
+
+    iterations: int = 2
+    """Mean-field iterations."""
+    rank: int | None = None
+    """Rank of its pairwise matrix; None for a full one."""
+    start: Literal["labels", "zero"] = "labels"
+    """Start its pairwise matrix at what the training labels say of each other, or at zero (always, if of low rank)."""
+    groups: int = 0
+    """Hidden units for potentials of higher order between the classes, besides the pairwise ones; 0 for none."""
+    global_branch: bool = False
+    """Add global average pooling of the backbone's features and a linear layer to the head's logits."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        self._require_at_least(iterations=1, rank=1, groups=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolingConfig(Configuration):
+    """Global pooling and a linear layer in the place of capsules."""
+
+    _title: ClassVar[str] = "the pooling head"
+
+    mode: Literal["average", "max"] = "average"
+    """What the features are pooled by."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+
+
+@dataclasses.dataclass(frozen=True)
+class MLDecoderConfig(Configuration):
+    """ML-Decoder in the place of capsules."""
+
+    _title: ClassVar[str] = "the ML-Decoder"
+
+    width: int = 256
+    """Width of its queries."""
+    layers: int = 1
+    """Decoder layers."""
+    attention_heads: int = 8
+    """Attention heads, which share the width."""
+    query_groups: int = 100
+    """Queries at most; more classes than these share them."""
+    dropout: float = 0.1
+    """Dropout probability inside the decoder."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        self._require_at_least(width=1, layers=1, attention_heads=1, query_groups=1)
+        _require_probability(self.dropout)
+        _require_multiple(self.width, self.attention_heads)
+
+
+@dataclasses.dataclass(frozen=True)
+class Query2LabelConfig(Configuration):
+    """A decoder as Query2Label's in the place of capsules."""
+
+    _title: ClassVar[str] = "the Query2Label decoder"
+
+    width: int = 256
+    """Width of its label embeddings."""
+    layers: int = 2
+    """Decoder layers."""
+    attention_heads: int = 8
+    """Attention heads, which share the width."""
+    dropout: float = 0.1
+    """Dropout probability inside the decoder."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        self._require_at_least(width=1, layers=1, attention_heads=1)
+        _require_probability(self.dropout)
+        _require_multiple(self.width, math.lcm(self.attention_heads, 4))  # 4: sines and cosines of row and column
+
+
+@dataclasses.dataclass(frozen=True)
+class MLGCNConfig(Configuration):
+    """A label graph as ML-GCN's in the place of capsules."""
+
+    _title: ClassVar[str] = "the label graph (ML-GCN)"
+
+    width: int = 256
+    """Width of its label embeddings."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        self._require_at_least(width=1)
+
+
+def _require_probability(dropout: float) -> None:
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout: expected a number from 0 to below 1, got {dropout}")
+
+
+def _require_multiple(width: int, unit: int) -> None:
+    if width % unit:
+        raise ValueError(f"width: expected a multiple of {unit}, for its attention heads, got {width}")
