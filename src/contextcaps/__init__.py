@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from contextcaps.lazy_names import lazy_names
+from contextcaps.version import __version__
 
 if TYPE_CHECKING:
     from contextcaps.data import open_source
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from contextcaps.tagging import load
     from contextcaps.training.config import TrainConfig
     from contextcaps.training.trainer import resume, train
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CapsuleNetwork",

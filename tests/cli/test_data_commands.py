@@ -130,7 +130,7 @@ def test_inspect_prints_everything_and_then_tells_of_problems(tmp_path, capsys) 
 
 def test_inspect_looks_for_the_folder_of_the_page_first(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(
-        "contextcaps.data.source.open_source", lambda *words, **options: pytest.fail("the source was opened")
+        "contextcaps.data.source_registry.open_source", lambda *words, **options: pytest.fail("the source was opened")
     )
     for page in (tmp_path, tmp_path / "missing" / "page.html"):
         with pytest.raises(SystemExit) as stop:

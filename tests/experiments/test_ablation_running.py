@@ -302,7 +302,11 @@ def test_scenes_on_a_cpu_are_small() -> None:
 def test_the_command_is_spelled_so_that_it_can_be_given_again() -> None:
     augment = AugmentationConfig(flip=0.0, crop_scale=(0.5, 1.0))
     train = small(
-        "a cache", augmentation=False, augment=augment, options={"capsules.types": 8, "crf.rank": None}, out="some/where"
+        "a cache",
+        augmentation=False,
+        augment=augment,
+        options={"capsules.types": 8, "crf.rank": None},
+        out="some/where",
     )
     config = AblateConfig(
         models=("capsnet,contextcaps:types=8", "capsnet-rw"), at_once=2, try_lr=(1.0, 0.1), train=train

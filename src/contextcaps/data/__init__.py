@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from contextcaps.data.prepared import Prepared, prepare
     from contextcaps.data.problems import DataError, Problem, Problems
     from contextcaps.data.sample import Boxes, Sample
-    from contextcaps.data.source import Source, Subset, open_source, register_source, source_kinds
+    from contextcaps.data.source import Source, Subset
+    from contextcaps.data.source_registry import open_source, register_source, source_kinds
     from contextcaps.data.splits import open_splits, split_source
 
 __all__ = [
@@ -49,7 +50,8 @@ __getattr__, __dir__ = lazy_names(
         "prepared": ["Prepared", "prepare"],
         "problems": ["DataError", "Problem", "Problems"],
         "sample": ["Boxes", "Sample"],
-        "source": ["Source", "Subset", "open_source", "register_source", "source_kinds"],
+        "source": ["Source", "Subset"],
+        "source_registry": ["open_source", "register_source", "source_kinds"],
         "splits": ["open_splits", "split_source"],
     },
 )

@@ -10,7 +10,8 @@ from typing import Any
 from contextcaps.data.problems import DataError, OnBad, Problems
 from contextcaps.data.progress import progress_of
 from contextcaps.data.shard_writer import NO_SPLIT, Part, ShardEncoder, write_parts
-from contextcaps.data.source import Source, open_source
+from contextcaps.data.source import Source
+from contextcaps.data.source_registry import open_source
 
 __all__ = ["Conversion", "Part", "write_all_splits", "write_shards"]
 

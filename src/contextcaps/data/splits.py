@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from contextcaps.data.problems import DataError, OnBad
-from contextcaps.data.source import Source, Subset, open_source
+from contextcaps.data.source import Source, Subset
+from contextcaps.data.source_registry import open_source
 from contextcaps.data.vocabulary import canonical_split
 
 __all__ = ["FRACTIONS", "iterative_split", "open_part", "open_splits", "split_source"]

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from contextcaps.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from contextcaps.experiments.ablation.ablation import Ablation, ablate, write_ablation
+    from contextcaps.experiments.ablation.ablation import Ablation, ablate, show_ablation, write_ablation
     from contextcaps.experiments.ablation.config import AblateConfig, ablate_command
     from contextcaps.experiments.ablation.grid import Entry, Plan, parse_models
     from contextcaps.experiments.ablation.report import ModelReport, Report, make_report
-    from contextcaps.experiments.ablation.tables import show_ablation
 
 __all__ = [
     "AblateConfig",
@@ -29,10 +28,9 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "ablation": ["Ablation", "ablate", "write_ablation"],
+        "ablation": ["Ablation", "ablate", "show_ablation", "write_ablation"],
         "config": ["AblateConfig", "ablate_command"],
         "grid": ["Entry", "Plan", "parse_models"],
         "report": ["ModelReport", "Report", "make_report"],
-        "tables": ["show_ablation"],
     },
 )

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from contextcaps.atomic import write_atomically
 from contextcaps.data.cache import entry_lock
 from contextcaps.data.problems import DataError
@@ -20,16 +22,21 @@ from contextcaps.documents import counted
 from contextcaps.experiments.ablation.choosing import adopt, choose, points, try_config, try_folder
 from contextcaps.experiments.ablation.config import AblateConfig, ablate_command
 from contextcaps.experiments.ablation.figures import write_figures
+from contextcaps.experiments.ablation.findings import findings
 from contextcaps.experiments.ablation.grid import Entry, Plan, plan_file
 from contextcaps.experiments.ablation.page import ablation_html, ablation_markdown, report_document
 from contextcaps.experiments.ablation.report import NothingFinished, Report, make_report
 from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.running import AtOnce, Failure, Job, Runner
+from contextcaps.experiments.ablation.tables import report_tables
 from contextcaps.experiments.ablation.watching import Watch
 from contextcaps.training.data import Part, open_training_parts
 from contextcaps.training.runs import RunError, now
 
-__all__ = ["Ablation", "ablate", "write_ablation"]
+__all__ = ["Ablation", "ablate", "show_ablation", "write_ablation"]
+
+_ON_TERMINAL = ("table", "convergence", "cost")
+"""Names of the tables that are shown there; the page has all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,3 +217,15 @@ def _begun(folder: Path) -> str:
     with contextlib.suppress(RunError):
         return str(Plan.read(folder)[1].get("begun", now()))
     return now()
+
+
+def show_ablation(ablation: Ablation, console: Console) -> None:
+    """Print the main table, convergence and cost, what they show, and where the page is."""
+    for table in report_tables(ablation.report):
+        if table.name in _ON_TERMINAL:
+            table.print(console, notes=False)
+    for text in findings(ablation.report):
+        console.print(text, highlight=False, markup=False)
+    for failure in ablation.failures:
+        console.print(f"Failed: {failure.name}: {failure.why} (log: {failure.log})", highlight=False, markup=False)
+    console.print(f"\nThe whole report: {ablation.files['page']}", highlight=False, markup=False, soft_wrap=True)

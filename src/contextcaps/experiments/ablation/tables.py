@@ -2,9 +2,7 @@
 
 import math
 import statistics
-from typing import TYPE_CHECKING, Any, Literal
-
-from rich.console import Console
+from typing import Any, Literal
 
 from contextcaps.documents import (
     Cell,
@@ -22,19 +20,15 @@ from contextcaps.documents import (
 )
 from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.evaluation.report.tables import metric_label, metric_value
-from contextcaps.experiments.ablation.findings import findings, profit
+from contextcaps.experiments.ablation.findings import profit
 from contextcaps.experiments.ablation.paper import CAVEAT, PAPER_EPOCHS, PAPER_MAP, PAPER_ROWS, paper_row
 from contextcaps.experiments.ablation.report import ModelReport, Report
 
-if TYPE_CHECKING:
-    from contextcaps.experiments.ablation.ablation import Ablation
-
-__all__ = ["class_table_name", "report_tables", "show_ablation"]
+__all__ = ["class_table_name", "report_tables"]
 
 _METRICS = ("micro_AP", "sample_AP", "CF1@0.5", "OF1@0.5", "CF1@tuned", "OF1@tuned", "ECE")
 _SHOWN_CLASSES = 5
 _TONES: dict[str, Literal["good", "bad"]] = {"better": "good", "worse": "bad"}
-_ON_TERMINAL = ("table", "convergence", "cost")
 
 
 def report_tables(report: Report) -> list[Table]:
@@ -47,18 +41,6 @@ def report_tables(report: Report) -> list[Table]:
     if report.plan.tries > 1:
         found.append(_tries(report))
     return found
-
-
-def show_ablation(ablation: "Ablation", console: Console) -> None:
-    """Print the main table, convergence and cost, what they show, and where the page is."""
-    for table in report_tables(ablation.report):
-        if table.name in _ON_TERMINAL:
-            table.print(console, notes=False)
-    for text in findings(ablation.report):
-        console.print(text, highlight=False, markup=False)
-    for failure in ablation.failures:
-        console.print(f"Failed: {failure.name}: {failure.why} (log: {failure.log})", highlight=False, markup=False)
-    console.print(f"\nThe whole report: {ablation.files['page']}", highlight=False, markup=False, soft_wrap=True)
 
 
 def class_table_name(model: ModelReport) -> str:

@@ -1,0 +1,91 @@
+"""Open any source by its name, "KIND:LOCATION?option=value"."""
+
+import importlib
+import inspect
+import typing
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from contextcaps.data.problems import DataError, OnBad
+from contextcaps.data.source import Source
+from contextcaps.data.sources import SOURCES
+
+__all__ = ["open_source", "register_source", "source_kinds"]
+
+_registered: dict[str, type[Source]] = {}
+"""Kind → class of the sources that other packages have registered."""
+
+
+def register_source(kind: str) -> Callable[[type[Source]], type[Source]]:
+    """Decorate a class of another package so that `open_source("KIND:LOCATION", option=…)` opens it."""
+
+    def register(source_class: type[Source]) -> type[Source]:
+        _registered[kind] = source_class
+        return source_class
+
+    return register
+
+
+def source_kinds() -> list[str]:
+    """Return the kinds of source that `open_source` knows."""
+    return list(dict.fromkeys([*SOURCES, *_registered]))
+
+
+def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
+    """Open a source by name: "KIND:LOCATION", with options as arguments or as "?option=value&option=value" at the end.
+
+    Args:
+        spec: "scenes", "ade20k:PATH", "coco:PATH", "voc:PATH", "table:FILE", "shards:PATTERN", "mnist:PATH",
+            "multimnist:PATH" or "hf:NAME".
+        on_bad: "stop" at bad data, or "skip" it.
+        options: options of the kind, such as `split="train"`.
+    """
+    kind, _, rest = spec.partition(":")
+    if "?" in kind:  # a kind without a location, such as "scenes?count=100"
+        kind, _, query = spec.partition("?")
+        rest = f"?{query}"
+    location, _, query = rest.partition("?") if _has_options(rest) else (rest, "", "")
+    if kind not in source_kinds():
+        known = ", ".join(source_kinds())
+        hint = f" (for a folder of files, name its layout: coco:{spec})" if Path(spec).exists() else ""
+        raise DataError(f"{spec}: expected KIND:LOCATION with one of {known}{hint}")
+    source_class = _source_class(kind)
+    allowed = inspect.signature(source_class).parameters
+    written = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+    for option in (*written, *options):
+        if option not in allowed or option in ("location", "on_bad"):
+            offered = ", ".join(name for name in allowed if name not in ("location", "on_bad"))
+            raise DataError(f"{spec}: {kind} has no option {option!r}; it has {offered or 'none'}")
+    converted = {option: _convert(spec, option, text, allowed[option]) for option, text in written.items()}
+    return source_class(location, on_bad=on_bad, **{**converted, **options})
+
+
+def _source_class(kind: str) -> Callable[..., Source]:
+    if kind in _registered:
+        return _registered[kind]
+    module, _, name = SOURCES[kind].partition(".")
+    return getattr(importlib.import_module(f"contextcaps.data.sources.{module}"), name)
+
+
+def _convert(spec: str, option: str, text: str, parameter: inspect.Parameter) -> Any:
+    """Convert an option written in a source's name to the type that the parameter's annotation asks for."""
+    kinds = typing.get_args(parameter.annotation) or (parameter.annotation,)
+    if bool in kinds and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    if str not in kinds and not all(isinstance(kind, str) for kind in kinds):  # a Literal's choices are strings
+        expected = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds if kind is not type(None))
+        raise DataError(f"{spec}: option {option}: expected {expected}, got {text!r}")
+    return text
+
+
+def _has_options(rest: str) -> bool:
+    """Return whether a question mark begins options; in a file pattern such as train-?.tar it does not."""
+    return "=" in rest.rpartition("?")[2] and "?" in rest
