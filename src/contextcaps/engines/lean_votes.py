@@ -14,10 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from contextcaps.capsules.fused.lean_mean_field import LeanField, lean_field
-from contextcaps.capsules.fused.lean_routing import Record, route, route_back
-from contextcaps.capsules.fused.votes import Pair, RoutingFactors
-from contextcaps.capsules.mean_field import MeanFieldCRF
+from contextcaps.engines.lean_crf import LeanCRF
 
 __all__ = ["Gradients", "LeanVotes"]
 
@@ -28,13 +25,12 @@ KEPT_ON_CPU, KEPT_ON_GPU = 1 << 24, 1 << 30
 
 
 class Gradients(NamedTuple):
-    """Where the gradients of the inputs are put together."""
+    """Where the gradients of capsules and vote weights are put together."""
 
     capsules: Tensor
     """[K, B, A]."""
     weight: Tensor
     """[K or D, A, J, I]."""
-    pairwise: tuple[Tensor, ...]
 
     def of_images(self, images: slice) -> "Gradients":
         """The same place, for some of the images."""
@@ -42,39 +38,23 @@ class Gradients(NamedTuple):
 
 
 class LeanVotes:
-    """A `RoutingBackend` in plain PyTorch.
+    """Votes [B, K, J, I], after the CRF, a tile of capsules at a time.
 
     Args:
         capsules: [B, K, A].
-        weight: [K, A, J, I], or [D, A, J, I] shared by the K/D positions of a type.
+        weight: [K, A, J, I], or [D, A, J, I] shared by the K/D positions of a type; in the capsules' precision.
         crf: what corrects the votes; None for none.
-        pairwise: its potentials, in the precision to compute in.
         keep: keep the corrected votes, for several passes over them.
-        tile_elements: votes to have in memory at a time; by default what suits the device.
-        keep_elements: corrected votes that a routing over classes keeps at a time, by default what suits the device;
-            those of one image at least. Other uses keep all.
     """
 
-    def __init__(
-        self,
-        capsules: Tensor,
-        weight: Tensor,
-        crf: MeanFieldCRF | None = None,
-        pairwise: tuple[Tensor, ...] = (),
-        keep: bool = True,
-        tile_elements: int | None = None,
-        keep_elements: int | None = None,
-    ) -> None:
-        self.weight, self.pairwise = weight.detach(), tuple(each.detach() for each in pairwise)
-        self.field: LeanField | None = None if crf is None else lean_field(crf, self.pairwise)
+    def __init__(self, capsules: Tensor, weight: Tensor, crf: LeanCRF | None, keep: bool) -> None:
+        self.weight, self.crf = weight, crf
         self.positions = capsules.shape[1] // len(weight)  # that share a weight
         self.on_cpu = capsules.device.type == "cpu"
-        tile, kept = (TILE_ON_CPU, KEPT_ON_CPU) if self.on_cpu else (TILE_ON_GPU, KEPT_ON_GPU)
-        self.tile_elements = tile if tile_elements is None else tile_elements
-        self.keep_elements = kept if keep_elements is None else keep_elements
+        self.tile_elements = TILE_ON_CPU if self.on_cpu else TILE_ON_GPU
+        self.keep_elements = KEPT_ON_CPU if self.on_cpu else KEPT_ON_GPU
         self.keep = keep and crf is not None
-        self._given_back: tuple[Tensor, ...] | None = None  # the inputs' gradients, if the routing gave them
-        self._take(capsules.detach().transpose(0, 1))
+        self._take(capsules.transpose(0, 1))
 
     def _take(self, capsules: Tensor) -> None:
         """Be the votes of capsules [K, B, A]."""
@@ -107,12 +87,18 @@ class LeanVotes:
         for images in groups:
             yield images, self if len(groups) == 1 else self.of_images(images)
 
-    def prepare(self) -> None:
-        """Nothing yet: what is kept is computed when it is first looked at."""
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the corrected votes of all images are kept."""
+        return self.keep and len(self.groups()) == 1
+
+    def empty(self) -> Tensor:
+        """A tensor for the votes, [K, B, J, I], with classes innermost."""
+        batch, count, classes, attributes = self.shape
+        return self.capsules.new_empty(count, batch, attributes, classes).transpose(2, 3)
 
     def _keep(self) -> Tensor:
-        batch, count, classes, attributes = self.shape
-        kept = self.capsules.new_empty(count, batch, attributes, classes).transpose(2, 3)  # [K, B, J, I]
+        kept = self.empty()
         for tile in self.tiles():
             kept[tile] = self._computed(tile)
         return kept
@@ -144,47 +130,12 @@ class LeanVotes:
 
     def _computed(self, tile: slice) -> Tensor:
         votes = self._cast(self.capsules[tile], self._weight(tile))
-        return votes if self.field is None else self.field.correct(votes)
-
-    def sums(self, weights: Tensor) -> Tensor:
-        by_capsule = weights.detach().transpose(0, 1).to(self.capsules.dtype)  # [K, B, J]
-        total = self.zeros(self.shape[0], dtype=self.wide)  # [B, J, I]
-        for tile in self.tiles():
-            self.add_sum(total, self.votes(tile), by_capsule[tile].to(self.wide))
-        return total.to(self.capsules.dtype)
-
-    def agreements(self, vectors: Tensor) -> Tensor:
-        batch, count, classes, _ = self.shape
-        vectors = self.like_votes(vectors.detach())  # [B, J, I]
-        found = self.capsules.new_empty(count, batch, classes)  # [K, B, J]
-        for tile in self.tiles():
-            torch.sum(self.votes(tile) * vectors, dim=3, out=found[tile])
-        return found.transpose(0, 1)  # [B, K, J]
-
-    def pull_back(self, pairs: list[Pair], agree: Tensor | None = None) -> tuple[Tensor, ...]:
-        if self._given_back is not None:
-            given, self._given_back = self._given_back, None
-            return given
-        sides = [
-            (weights.transpose(0, 1).to(self.capsules.dtype), self.like_votes(vectors)) for weights, vectors in pairs
-        ]
-        agree = None if agree is None else self.like_votes(agree)
-        found = self.no_gradients()
-        agreements = self.capsules.new_empty(self.shape[1], self.shape[0], self.shape[2])  # [K, B, J]
-        for tile in self.tiles():
-            gradient = self.zeros(tile.stop - tile.start, self.shape[0])  # [k, B, J, I]
-            for weights, vectors in sides:
-                gradient.addcmul_(weights[tile].unsqueeze(-1), vectors)
-            votes = self.give_back(tile, gradient, found, agree is not None)
-            if agree is not None and votes is not None:
-                torch.sum(votes * agree, dim=3, out=agreements[tile])
-        given = self._finished(found)
-        return given if agree is None else (agreements.transpose(0, 1), *given)
+        return votes if self.crf is None else self.crf.correct(votes)
 
     def zeros(self, *first: int, dtype: torch.dtype | None = None) -> Tensor:
         """[…, J, I], in memory as the votes are: after a CRF, classes are innermost."""
         classes, attributes = self.shape[2:]
-        if self.field is None:
+        if self.crf is None:
             return self.capsules.new_zeros(*first, classes, attributes, dtype=dtype)
         return self.capsules.new_zeros(*first, attributes, classes, dtype=dtype).transpose(-1, -2)
 
@@ -195,17 +146,16 @@ class LeanVotes:
     def no_gradients(self) -> Gradients:
         """Zeros, to begin with."""
         # What is added to many times is float32: in half precision it would stop growing.
-        pairwise = tuple(torch.zeros_like(each, dtype=self.wide) for each in self.pairwise)
         once = self.positions == 1 and len(self.groups()) == 1
         weight = torch.zeros_like(self.weight, dtype=None if once else self.wide)
-        return Gradients(torch.empty_like(self.capsules), weight, pairwise)
+        return Gradients(torch.empty_like(self.capsules), weight)
 
-    def give_back(self, tile: slice, gradient: Tensor, found: Gradients, need_votes: bool = False) -> Tensor | None:
+    def vjp(self, tile: slice, gradient: Tensor, found: Gradients, need_votes: bool = False) -> Tensor | None:
         """Carry a tile's gradient [k, B, J, I] to the inputs; and the tile's votes, after the CRF, if need be."""
         given, matrices = self.capsules[tile], self._weight(tile)
-        votes = self._cast(given, matrices) if self.field is not None or need_votes else None
-        if self.field is not None and votes is not None:
-            votes, gradient = self.field.pull_back(votes, gradient, found.pairwise)
+        votes = self._cast(given, matrices) if self.crf is not None or need_votes else None
+        if self.crf is not None and votes is not None:
+            votes, gradient = self.crf.vjp(votes, gradient)
         flat = gradient.flatten(2)  # [k, B, J·I]
         found.capsules[tile] = torch.matmul(flat, matrices.flatten(2).transpose(1, 2))  # [k, B, A]
         if self.positions == 1 and found.weight.dtype == flat.dtype:
@@ -218,24 +168,11 @@ class LeanVotes:
             found.weight[tile.start // self.positions] += by_weight.sum(dim=0)
         return votes
 
-    def _finished(self, found: Gradients) -> tuple[Tensor, ...]:
-        self.kept = None
+    def as_given(self, found: Gradients) -> list[Tensor]:
+        """Gradients of capsules [B, K, A], vote weights and potentials, in the capsules' precision."""
         dtype = self.capsules.dtype
-        return found.capsules.transpose(0, 1), found.weight.to(dtype), *(each.to(dtype) for each in found.pairwise)
-
-    routes = True
-    """Whether an iteration of the routing is one pass."""
-
-    def route(
-        self, factors: RoutingFactors, iterations: int, gain: Tensor, bias: Tensor | None
-    ) -> tuple[Tensor, list[Record]]:
-        return route(self, factors, iterations, gain, bias)
-
-    def route_back(self, records: list[Record], gradient: Tensor) -> tuple[RoutingFactors, Tensor | None]:
-        found = self.no_gradients()
-        by_factors, by_bias = route_back(self, records, gradient, found)
-        self._given_back = self._finished(found)
-        return by_factors, by_bias
+        potentials = () if self.crf is None else self.crf.pairwise.gradients()
+        return [found.capsules.transpose(0, 1), found.weight.to(dtype), *(each.to(dtype) for each in potentials)]
 
     @property
     def wide(self) -> torch.dtype:

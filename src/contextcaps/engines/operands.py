@@ -1,0 +1,63 @@
+"""What every engine is given: the tensors that votes are made of, never the votes themselves."""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from contextcaps.capsules import CorrelationModule, MeanFieldCRF
+
+__all__ = ["Engine", "VoteOperands"]
+
+
+class VoteOperands(NamedTuple):
+    """Votes [B, K, J, I], after the CRF, by what they are computed from."""
+
+    capsules: Tensor
+    """[B, K, A]."""
+    weight: Tensor
+    """[K, A, J, I], or [D, A, J, I] shared by the K/D positions of a type."""
+    crf: MeanFieldCRF | None
+    """What corrects the votes; None for none."""
+    dtype: torch.dtype
+    """Precision to compute in."""
+
+    @property
+    def potentials(self) -> tuple[Tensor | None, Tensor | None]:
+        """The CRF's pairwise matrix and None, or its two factors; None twice without a CRF."""
+        given = () if self.crf is None else self.crf.potentials
+        return (given[0] if given else None, given[1] if len(given) > 1 else None)
+
+    @property
+    def crf_iterations(self) -> int:
+        return 0 if self.crf is None else self.crf.iterations
+
+
+class Engine(Protocol):
+    """A module that computes a head without all its votes as a tensor; each function with all its gradients."""
+
+    def route(
+        self,
+        votes: VoteOperands,
+        iterations: int,
+        gain: Tensor,
+        bias: Tensor | None = None,
+        factors: Tensor | None = None,
+        couplings: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return decisions and sums [B, J, I] of `dynamic_routing` with a softmax over classes.
+
+        Args:
+            votes: where the votes come from.
+            iterations: how often couplings are computed.
+            gain: a single number, without a gradient.
+            bias: [J, I].
+            factors: [B, K] or [B, K, J], what votes are multiplied with before they are compared and summed.
+            couplings: [B, K] or [B, K, J], initial routing weights.
+        """
+
+    def weighted_sum(self, votes: VoteOperands, weights: Tensor) -> Tensor:
+        """Return Σ_k weights_kj · vote_kj, [B, J, I], with weights [B, K, J]."""
+
+    def correlation_weights(self, module: CorrelationModule, feature_map: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the correlation module's weights for a map [B, H, W], as [B, K, J]."""
