@@ -12,9 +12,8 @@ from torch import Tensor
 
 from contextcaps.engines.lean_correlation import correlation_weights
 from contextcaps.engines.lean_crf import LeanCRF
-from contextcaps.engines.lean_routing import Factors, Record
+from contextcaps.engines.lean_routing import Factors, Record, route_vjp, weighted_sum_vjp
 from contextcaps.engines.lean_routing import route as route_tiles
-from contextcaps.engines.lean_routing import route_vjp, weighted_sum_vjp
 from contextcaps.engines.lean_routing import weighted_sum as sum_tiles
 from contextcaps.engines.lean_votes import Gradients, LeanVotes
 from contextcaps.engines.operands import VoteOperands
@@ -140,7 +139,9 @@ def _set_up_route(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...])
     ctx.save_for_backward(*tensors, *output[1:])
 
 
-def _back_through_route(ctx: Any, gradient: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+def _back_through_route(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    if gradient is None:
+        return (None,) * len(ctx.needs_input_grad)
     found = _route_backward(gradient, *ctx.saved_tensors, ctx.crf_iterations, ctx.literal)
     return *_needed(ctx, found), None, None, None, None
 

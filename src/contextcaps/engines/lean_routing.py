@@ -125,9 +125,7 @@ class _Routing:
                 votes.add_sum(raw, cast, couplings * self._factor(self.factors.votes, tile))
             record.sums[turn] = gain * raw if bias is None else gain * raw + bias
 
-    def backward(
-        self, record: Record, gain: Tensor, gradient: Tensor, by_factors: Factors, found: Gradients
-    ) -> Tensor:
+    def backward(self, record: Record, gain: Tensor, gradient: Tensor, by_factors: Factors, found: Gradients) -> Tensor:
         """The gradient of the sums [J, I], summed over images; the others into `by_factors` and `found`."""
         votes, (sums, states) = self.votes, record
         last = len(sums) - 1

@@ -1,8 +1,8 @@
 """Operators of the triton engine: `route`, `weighted_sum` and `correlation_weights`, each with all its gradients.
 
 They are custom operators with fake kernels and autograd formulas, so that torch.compile, CUDA graphs and torch.export
-see through them. A forward operator also returns what its backward operator needs, above all the corrected votes. The
-backward operator writes the votes' gradient over them; a second backward pass through the same graph computes them anew.
+see through them. A forward operator also returns what its backward operator needs, above all the corrected votes, over
+which that one writes their gradient; a second backward pass through the same graph computes the votes anew.
 """
 
 from collections.abc import Iterator
@@ -149,7 +149,9 @@ def _set_up_route(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...])
     ctx.save_for_backward(by_group, by_attribute, pairwise, right, factors, couplings, bias, gain, sums, states)
 
 
-def _back_through_route(ctx: Any, gradient: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+def _back_through_route(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    if gradient is None:
+        return (None,) * len(ctx.needs_input_grad)
     saved = ctx.saved_tensors
     votes = _take_votes(ctx, gradient.shape[1], gradient.shape[2], *saved[:4])
     found = _route_backward(gradient, votes, *saved, ctx.crf_iterations, any(ctx.needs_input_grad[:4]), *ctx.dtypes)
@@ -236,7 +238,9 @@ def _set_up_weighted_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor
     ctx.save_for_backward(by_group, by_attribute, pairwise, right, weights)
 
 
-def _back_through_weighted_sum(ctx: Any, gradient: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+def _back_through_weighted_sum(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    if gradient is None:
+        return (None,) * len(ctx.needs_input_grad)
     saved = ctx.saved_tensors
     votes = _take_votes(ctx, gradient.shape[0], gradient.shape[1], *saved[:4])
     to_inputs = any(ctx.needs_input_grad[:4])
