@@ -54,5 +54,5 @@ def test_without_triton() -> None:
 def test_what_needs_all_votes_at_once(routing) -> None:
     for requested in ("auto", "lean", "plain"):
         assert choose_engine(requested, capsules(1 << 24), WEIGHT, None, routing) == "plain"
-    with pytest.raises(ValueError, match="expected 'auto' or 'plain', got 'triton': .* needs all votes at once"):
+    with pytest.raises(ValueError, match=r"expected 'auto' or 'plain', got 'triton': .* needs all votes at once"):
         choose_engine("triton", capsules(1 << 24), WEIGHT, None, routing)

@@ -4,7 +4,6 @@ Plain PyTorch, the votes of a few capsules at a time. They are custom operators 
 so that torch.compile and torch.export see through them.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from contextcaps.engines.lean_routing import Factors, Record, route_vjp, weighte
 from contextcaps.engines.lean_routing import route as route_tiles
 from contextcaps.engines.lean_routing import weighted_sum as sum_tiles
 from contextcaps.engines.lean_votes import Gradients, LeanVotes
-from contextcaps.engines.operands import VoteOperands
+from contextcaps.engines.operands import VoteOperands, empty_like, given_tensors, needed_gradients
 
 __all__ = ["correlation_weights", "route", "weighted_sum"]
 
@@ -53,7 +52,7 @@ def _votes(
     capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, crf_iterations: int, literal: bool,
     keep: bool,
 ) -> LeanVotes:  # fmt: skip
-    potentials = tuple(each for each in (pairwise, right) if each is not None)
+    potentials = given_tensors(pairwise, right)
     crf = LeanCRF(potentials, crf_iterations, literal) if potentials else None
     return LeanVotes(capsules, weight, crf, keep)
 
@@ -99,15 +98,16 @@ def _route_backward(
     votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=len(sums) > 1)
     votes.kept = kept if kept.numel() else None
     by_factors, by_bias, found = route_vjp(votes, Factors(factors, couplings), Record(sums, states), gain, gradient)
-    by_biases = None if bias is None else by_bias.to(bias.dtype)
-    others = (capsules.new_empty(0) if each is None else each for each in (*by_factors, by_biases))
-    return *_by_inputs(votes, found), *others
+    of_votes, of_couplings = (capsules.new_empty(0) if each is None else each for each in by_factors)
+    of_bias = capsules.new_empty(0) if bias is None else by_bias.to(bias.dtype)
+    return *_by_inputs(votes, found), of_votes, of_couplings, of_bias
 
 
-def _by_inputs(votes: LeanVotes, found: Gradients) -> tuple[Tensor, ...]:
+def _by_inputs(votes: LeanVotes, found: Gradients) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of capsules, weight and both potentials; nothing for potentials that there are not."""
-    given = votes.as_given(found)
-    return *given, *(votes.weight.new_empty(0) for _ in range(4 - len(given)))
+    by_capsules, by_weight, *by_potentials = votes.as_given(found)
+    by_pairwise, by_right = (*by_potentials, *(votes.weight.new_empty(0) for _ in range(2)))[:2]
+    return by_capsules, by_weight, by_pairwise, by_right
 
 
 @_route_backward.register_fake
@@ -118,18 +118,13 @@ def _(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     by_bias = weight.new_empty(0) if bias is None else torch.empty_like(sums[0, 0]).to(bias.dtype)
     by_inputs = _empty_by_inputs(capsules, weight, pairwise, right)
-    return *by_inputs, *(_empty_like(each, weight) for each in (factors, couplings)), by_bias
+    return *by_inputs, *(empty_like(each, weight) for each in (factors, couplings)), by_bias
 
 
 def _empty_by_inputs(capsules: Tensor, weight: Tensor, *potentials: Tensor | None) -> tuple[Tensor, ...]:
     """What `_by_inputs` returns, before it is computed."""
     by_capsule = torch.empty_like(capsules.transpose(0, 1), memory_format=torch.contiguous_format).transpose(0, 1)
-    return by_capsule, *(_empty_like(each, weight) for each in (weight, *potentials))
-
-
-def _empty_like(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """Something of a tensor's shape; nothing, of another's precision, if there is none."""
-    return other.new_empty(0) if tensor is None else torch.empty_like(tensor)
+    return by_capsule, *(empty_like(each, weight) for each in (weight, *potentials))
 
 
 def _set_up_route(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -143,12 +138,7 @@ def _back_through_route(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Te
     if gradient is None:
         return (None,) * len(ctx.needs_input_grad)
     found = _route_backward(gradient, *ctx.saved_tensors, ctx.crf_iterations, ctx.literal)
-    return *_needed(ctx, found), None, None, None, None
-
-
-def _needed(ctx: Any, gradients: tuple[Tensor, ...]) -> Iterator[Tensor | None]:
-    """The gradients of the first inputs, None for those that need none."""
-    return (each if needed else None for each, needed in zip(gradients, ctx.needs_input_grad, strict=False))
+    return *needed_gradients(ctx, found), None, None, None, None
 
 
 _route.register_autograd(_back_through_route, setup_context=_set_up_route)
@@ -202,7 +192,7 @@ def _set_up_weighted_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> N
 
 def _back_through_weighted_sum(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     found = _weighted_sum_backward(gradient, *ctx.saved_tensors, ctx.crf_iterations, ctx.literal)
-    return *_needed(ctx, found), None, None
+    return *needed_gradients(ctx, found), None, None
 
 
 _weighted_sum.register_autograd(_back_through_weighted_sum, setup_context=_set_up_weighted_sum)

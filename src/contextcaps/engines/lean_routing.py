@@ -87,7 +87,7 @@ def route_vjp(
 ) -> tuple[Factors, Tensor, Gradients]:
     """Return the gradients of the factors, of the bias [J, I] and of the inputs, for those of decisions and sums."""
     gain, found = gain.to(votes.wide), votes.no_gradients()
-    by_factors = Factors(*(None if each is None else torch.zeros_like(each) for each in factors))
+    by_factors = Factors(*(None if each is None else each.new_zeros(each.shape) for each in factors))
     by_bias = torch.zeros_like(record.sums[0, 0])  # [J, I]
     for images, part in votes.parts():
         routing = _Routing(part, factors.of_images(images))

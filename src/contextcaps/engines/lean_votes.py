@@ -147,7 +147,7 @@ class LeanVotes:
         """Zeros, to begin with."""
         # What is added to many times is float32: in half precision it would stop growing.
         once = self.positions == 1 and len(self.groups()) == 1
-        weight = torch.zeros_like(self.weight, dtype=None if once else self.wide)
+        weight = self.weight.new_zeros(self.weight.shape, dtype=None if once else self.wide)
         return Gradients(torch.empty_like(self.capsules), weight)
 
     def vjp(self, tile: slice, gradient: Tensor, found: Gradients, need_votes: bool = False) -> Tensor | None:

@@ -1,13 +1,14 @@
 """What every engine is given: the tensors that votes are made of, never the votes themselves."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from contextcaps.capsules import CorrelationModule, MeanFieldCRF
 
-__all__ = ["Engine", "VoteOperands"]
+__all__ = ["Engine", "VoteOperands", "empty_like", "given_tensors", "needed_gradients"]
 
 
 class VoteOperands(NamedTuple):
@@ -61,3 +62,23 @@ class Engine(Protocol):
 
     def correlation_weights(self, module: CorrelationModule, feature_map: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the correlation module's weights for a map [B, H, W], as [B, K, J]."""
+
+
+# An operator's results are tensors: for a gradient of what was not given, it returns one without elements.
+
+
+def given_tensors(*tensors: Tensor | None) -> tuple[Tensor, ...]:
+    """Return those that there are."""
+    return tuple(each for each in tensors if each is not None)
+
+
+def empty_like(tensor: Tensor | None, other: Tensor) -> Tensor:
+    """Return a contiguous tensor of the first one's shape; without elements, and like the other, if there is none."""
+    if tensor is None:
+        return other.new_empty(0)
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def needed_gradients(ctx: Any, gradients: tuple[Tensor, ...]) -> Iterator[Tensor | None]:
+    """Return the gradients of an operator's first inputs, None for those that need none."""
+    return (each if needed else None for each, needed in zip(gradients, ctx.needs_input_grad, strict=False))

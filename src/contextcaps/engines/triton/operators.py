@@ -5,13 +5,12 @@ see through them. A forward operator also returns what its backward operator nee
 which that one writes their gradient; a second backward pass through the same graph computes the votes anew.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from contextcaps.engines.operands import VoteOperands
+from contextcaps.engines.operands import VoteOperands, empty_like, given_tensors, needed_gradients
 from contextcaps.engines.triton.correlation import correlation_weights
 from contextcaps.engines.triton.routing import Factors, Routing
 from contextcaps.engines.triton.votes import CompactVotes
@@ -43,11 +42,6 @@ def weighted_sum(votes: VoteOperands, weights: Tensor) -> Tensor:
     return sums
 
 
-def _given(*tensors: Tensor | None) -> tuple[Tensor, ...]:
-    """Those that there are."""
-    return tuple(each for each in tensors if each is not None)
-
-
 # Dynamic routing
 
 
@@ -59,7 +53,7 @@ def _route(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Decisions and sums [2, B, J, I]; votes, capsules and weight in compact form; each iteration's sums and states."""
     with torch.cuda.device_of(capsules):
-        source = CompactVotes.prepare(capsules, weight, _given(pairwise, right), crf_iterations, dtype)
+        source = CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
         votes = source.compute()
         results = Routing(source, votes).route(Factors(factors, couplings), iterations, gain, bias)
     both, sums, states = results
@@ -72,7 +66,7 @@ def _(
     couplings: Tensor | None, bias: Tensor | None, gain: Tensor, crf_iterations: int, iterations: int,
     dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    source = CompactVotes.prepare(capsules, weight, _given(pairwise, right), crf_iterations, dtype)
+    source = CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
     votes = source.empty()
     both, sums, states = Routing(source, votes).empty_results(iterations, bias)
     return both, votes, source.capsules, source.weight, sums, states
@@ -86,12 +80,13 @@ def _route_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of capsules, weight and both potentials, if `to_inputs`; and of factors, couplings and bias."""
     _, batch, classes, _ = gradient.shape
-    source = CompactVotes(capsules, weight, batch, classes, _given(pairwise, right), crf_iterations).cast()
+    source = CompactVotes(capsules, weight, batch, classes, given_tensors(pairwise, right), crf_iterations).cast()
     by_factors, by_bias = Routing(source, votes).route_vjp(
         Factors(factors, couplings), gain, bias, sums, states, gradient
     )
+    of_votes, of_couplings, of_bias = (votes.new_empty(0) if each is None else each for each in (*by_factors, by_bias))
     by_inputs = _inputs_vjp(source, votes, to_inputs, capsules_dtype, weight_dtype, pairwise, right)
-    return *by_inputs, *(votes.new_empty(0) if each is None else each for each in (*by_factors, by_bias))
+    return *by_inputs, of_votes, of_couplings, of_bias
 
 
 @_route_backward.register_fake
@@ -101,24 +96,25 @@ def _(
     crf_iterations: int, to_inputs: bool, capsules_dtype: torch.dtype, weight_dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     _, batch, classes, _ = gradient.shape
-    source = CompactVotes(capsules, weight, batch, classes, _given(pairwise, right), crf_iterations)
+    source = CompactVotes(capsules, weight, batch, classes, given_tensors(pairwise, right), crf_iterations)
     by_inputs = _empty_inputs_vjp(source, to_inputs, capsules_dtype, weight_dtype, pairwise, right)
     by_bias = votes.new_empty(0)
     if bias is not None:
         wide = votes.new_empty(source.decision, source.columns, dtype=torch.float32)
         by_bias = Routing(source, votes).as_bias(wide).to(bias.dtype)
-    return *by_inputs, _empty_like(factors, votes), _empty_like(couplings, votes), by_bias
+    return *by_inputs, empty_like(factors, votes), empty_like(couplings, votes), by_bias
 
 
 def _inputs_vjp(
     source: CompactVotes, gradient: Tensor, wanted: bool, capsules: torch.dtype, weight: torch.dtype,
     *potentials: Tensor | None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of capsules, weight and both potentials in their precisions, for that of the votes; or nothing."""
-    found = list(source.vjp(gradient)) if wanted else []
-    kinds = (capsules, weight, *(each.dtype for each in _given(*potentials)))
-    found = [each.to(kind) for each, kind in zip(found, kinds, strict=wanted)]
-    return *found, *(gradient.new_empty(0) for _ in range(4 - len(found)))
+    found = source.vjp(gradient) if wanted else ()
+    kinds = (capsules, weight, *(each.dtype for each in given_tensors(*potentials)))
+    padded = (*(each.to(kind) for each, kind in zip(found, kinds, strict=wanted)), *[None] * 4)[:4]
+    by_capsules, by_weight, by_pairwise, by_right = (gradient.new_empty(0) if each is None else each for each in padded)
+    return by_capsules, by_weight, by_pairwise, by_right
 
 
 def _empty_inputs_vjp(
@@ -129,14 +125,7 @@ def _empty_inputs_vjp(
         return tuple(source.weight.new_empty(0) for _ in range(4))
     both = (torch.empty_like(each, dtype=torch.float32) for each in (source.capsules, source.weight))
     by_capsule, by_weight = source.as_given(*both)
-    return by_capsule.to(capsules), by_weight.to(weight), *(_empty_like(each, source.weight) for each in potentials)
-
-
-def _empty_like(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """Something contiguous of a tensor's shape; nothing, of another's precision, if there is none."""
-    if tensor is None:
-        return other.new_empty(0)
-    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    return by_capsule.to(capsules), by_weight.to(weight), *(empty_like(each, source.weight) for each in potentials)
 
 
 def _set_up_route(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -155,12 +144,7 @@ def _back_through_route(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Te
     saved = ctx.saved_tensors
     votes = _take_votes(ctx, gradient.shape[1], gradient.shape[2], *saved[:4])
     found = _route_backward(gradient, votes, *saved, ctx.crf_iterations, any(ctx.needs_input_grad[:4]), *ctx.dtypes)
-    return *_needed(ctx, found), None, None, None, None
-
-
-def _needed(ctx: Any, gradients: tuple[Tensor, ...]) -> Iterator[Tensor | None]:
-    """The gradients of the first inputs, None for those that need none."""
-    return (each if needed else None for each, needed in zip(gradients, ctx.needs_input_grad, strict=False))
+    return *needed_gradients(ctx, found), None, None, None, None
 
 
 def _take_votes(
@@ -170,7 +154,7 @@ def _take_votes(
     votes, ctx.votes = ctx.votes, None
     if votes is not None:
         return votes
-    source = CompactVotes(capsules, weight, batch, classes, _given(*potentials), ctx.crf_iterations).cast()
+    source = CompactVotes(capsules, weight, batch, classes, given_tensors(*potentials), ctx.crf_iterations).cast()
     with torch.no_grad(), torch.autocast(capsules.device.type, enabled=False):
         return source.compute()
 
@@ -188,7 +172,7 @@ def _weighted_sum(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Sums [B, J, I]; votes, capsules and weight in compact form."""
     with torch.cuda.device_of(capsules):
-        source = CompactVotes.prepare(capsules, weight, _given(pairwise, right), crf_iterations, dtype)
+        source = CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
         votes = source.compute()
         return Routing(source, votes).weighted_sum(weights), votes, source.capsules, source.weight
 
@@ -198,7 +182,7 @@ def _(
     capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, weights: Tensor,
     crf_iterations: int, dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    source = CompactVotes.prepare(capsules, weight, _given(pairwise, right), crf_iterations, dtype)
+    source = CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
     routing = Routing(source, source.empty())
     wide = capsules.new_empty(1, source.batch, source.decision, source.columns, dtype=torch.float32)
     return routing.as_sums(wide), routing.votes, source.capsules, source.weight
@@ -211,7 +195,7 @@ def _weighted_sum_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of capsules, weight and both potentials, if `to_inputs`; and of the weights."""
     batch, classes, _ = gradient.shape
-    source = CompactVotes(capsules, weight, batch, classes, _given(pairwise, right), crf_iterations).cast()
+    source = CompactVotes(capsules, weight, batch, classes, given_tensors(pairwise, right), crf_iterations).cast()
     by_weights = Routing(source, votes).weighted_sum_vjp(weights, gradient)
     by_inputs = _inputs_vjp(source, votes, to_inputs, capsules_dtype, weight_dtype, pairwise, right)
     return *by_inputs, by_weights
@@ -223,9 +207,9 @@ def _(
     weights: Tensor, crf_iterations: int, to_inputs: bool, capsules_dtype: torch.dtype, weight_dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     batch, classes, _ = gradient.shape
-    source = CompactVotes(capsules, weight, batch, classes, _given(pairwise, right), crf_iterations)
+    source = CompactVotes(capsules, weight, batch, classes, given_tensors(pairwise, right), crf_iterations)
     by_inputs = _empty_inputs_vjp(source, to_inputs, capsules_dtype, weight_dtype, pairwise, right)
-    return *by_inputs, _empty_like(weights, votes)
+    return *by_inputs, empty_like(weights, votes)
 
 
 def _set_up_weighted_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -245,7 +229,7 @@ def _back_through_weighted_sum(ctx: Any, gradient: Tensor | None, *_: None) -> t
     votes = _take_votes(ctx, gradient.shape[0], gradient.shape[1], *saved[:4])
     to_inputs = any(ctx.needs_input_grad[:4])
     found = _weighted_sum_backward(gradient, votes, *saved, ctx.crf_iterations, to_inputs, *ctx.dtypes)
-    return *_needed(ctx, found), None, None
+    return *needed_gradients(ctx, found), None, None
 
 
 _weighted_sum.register_autograd(_back_through_weighted_sum, setup_context=_set_up_weighted_sum)
