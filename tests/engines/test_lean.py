@@ -271,6 +271,18 @@ def test_sum_of_outer_products(rows) -> None:
         torch.testing.assert_close(total.value, expected)
 
 
+def test_wrong_operands_are_refused() -> None:
+    votes = operands(torch.randn(2, 4, 3), torch.randn(4, 3, 5, 2))
+    with pytest.raises(ValueError, match=r"weights: expected shape \[B=2, K=4, J=5\], got \[2, 4\]"):
+        lean.weighted_sum(votes, torch.rand(2, 4))
+    with pytest.raises(ValueError, match=r"factors: expected shape \[B=2, K=4\], got \[2, 5\]"):
+        lean.route(votes, 3, ONE, factors=torch.rand(2, 5))
+    with pytest.raises(ValueError, match=r"bias: expected shape \[J=5, I=2\], got \[5, 3\]"):
+        lean.route(votes, 3, ONE, torch.rand(5, 3))
+    with pytest.raises(ValueError, match="gain: expected a number without a gradient"):
+        lean.route(votes, 3, torch.ones((), requires_grad=True))
+
+
 def test_capsule_models_are_tested() -> None:
     capsule_heads = {name for name in list_models() if model_config(name, 2).head == "capsules"}
     assert capsule_heads == {name for name in list_models() if name.startswith(("capsnet", "contextcaps"))}

@@ -73,7 +73,7 @@ def choose_engine(
 
 
 def _why_plain(weight: Tensor, routing: DynamicRouting | EMRouting | None) -> str | None:
-    """What only all votes in memory can do; None if there is nothing of it."""
+    """Return what of a head needs all votes in memory; None if nothing does."""
     if isinstance(routing, EMRouting):
         return "EM routing needs all votes at once"
     if routing is not None and routing.normalize == "capsules":
@@ -84,7 +84,7 @@ def _why_plain(weight: Tensor, routing: DynamicRouting | EMRouting | None) -> st
 
 
 def _why_not_crf(crf: MeanFieldCRF | None) -> str | None:
-    """What keeps the Triton kernels from computing a CRF; None if nothing does."""
+    """Return what keeps the Triton kernels from computing a CRF; None if nothing does."""
     if crf is not None and (crf.literal or (crf.weight is not None and crf.weight.ndim == 3)):
         return "the kernels know a CRF with one pairwise matrix for all attributes, and not Algorithm 1 to the letter"
     return None

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from contextcaps.engines.lean_correlation import correlation_weights
 from contextcaps.engines.lean_crf import LeanCRF
-from contextcaps.engines.lean_routing import Factors, Record, route_vjp, weighted_sum_vjp
+from contextcaps.engines.lean_routing import Record, route_vjp, weighted_sum_vjp
 from contextcaps.engines.lean_routing import route as route_tiles
 from contextcaps.engines.lean_routing import weighted_sum as sum_tiles
 from contextcaps.engines.lean_votes import Gradients, LeanVotes
-from contextcaps.engines.operands import VoteOperands, empty_like, given_tensors, needed_gradients
+from contextcaps.engines.operands import Factors, VoteOperands, empty_like, given_tensors, needed_gradients
 
 __all__ = ["correlation_weights", "route", "weighted_sum"]
 
@@ -29,17 +29,19 @@ def route(
     couplings: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return decisions and sums [B, J, I] by dynamic routing; the arguments are those of `Engine.route`."""
+    votes.require_routing(gain, bias, factors, couplings)
     both, *_ = _route(*_operands(votes), factors, couplings, bias, gain, *_crf_settings(votes), iterations)
     return both[0], both[1]
 
 
 def weighted_sum(votes: VoteOperands, weights: Tensor) -> Tensor:
     """Return Σ_k weights_kj · vote_kj, [B, J, I], with weights [B, K, J]."""
+    votes.require_weights("weights", weights, per_class=True)
     return _weighted_sum(*_operands(votes), weights, *_crf_settings(votes))
 
 
 def _operands(votes: VoteOperands) -> tuple[Tensor | None, ...]:
-    """Capsules, vote weights and both potentials, in the precision to compute in."""
+    """Return capsules, vote weights and both potentials, in the precision to compute in."""
     given = (votes.capsules, votes.weight, *votes.potentials)
     return tuple(None if each is None else each.to(votes.dtype) for each in given)
 
@@ -65,7 +67,7 @@ def _route(
     capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, factors: Tensor | None,
     couplings: Tensor | None, bias: Tensor | None, gain: Tensor, crf_iterations: int, literal: bool, iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Decisions and sums [2, B, J, I]; the corrected votes, or nothing; each iteration's sums and states."""
+    """Return decisions and sums [2, B, J, I]; the corrected votes, or nothing; each iteration's sums and states."""
     votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=iterations > 1)
     record = _empty_record(votes, iterations)
     both, kept = route_tiles(votes, Factors(factors, couplings), record, gain, bias)
@@ -94,7 +96,7 @@ def _route_backward(
     factors: Tensor | None, couplings: Tensor | None, bias: Tensor | None, gain: Tensor, kept: Tensor, sums: Tensor,
     states: Tensor, crf_iterations: int, literal: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of capsules, weight, both potentials, factors, couplings and bias; nothing where not given."""
+    """Return the gradients of capsules, weight, potentials, factors, couplings, bias; no elements where not given."""
     votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=len(sums) > 1)
     votes.kept = kept if kept.numel() else None
     by_factors, by_bias, found = route_vjp(votes, Factors(factors, couplings), Record(sums, states), gain, gradient)
@@ -104,7 +106,7 @@ def _route_backward(
 
 
 def _by_inputs(votes: LeanVotes, found: Gradients) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of capsules, weight and both potentials; nothing for potentials that there are not."""
+    """Return the gradients of capsules, weight and both potentials; no elements for potentials that are not given."""
     by_capsules, by_weight, *by_potentials = votes.as_given(found)
     by_pairwise, by_right = (*by_potentials, *(votes.weight.new_empty(0) for _ in range(2)))[:2]
     return by_capsules, by_weight, by_pairwise, by_right
@@ -122,7 +124,7 @@ def _(
 
 
 def _empty_by_inputs(capsules: Tensor, weight: Tensor, *potentials: Tensor | None) -> tuple[Tensor, ...]:
-    """What `_by_inputs` returns, before it is computed."""
+    """Return tensors like those of `_by_inputs`, not computed."""
     by_capsule = torch.empty_like(capsules.transpose(0, 1), memory_format=torch.contiguous_format).transpose(0, 1)
     return by_capsule, *(empty_like(each, weight) for each in (weight, *potentials))
 
@@ -169,7 +171,7 @@ def _weighted_sum_backward(
     gradient: Tensor, capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, weights: Tensor,
     crf_iterations: int, literal: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of capsules, weight, both potentials and the weights; nothing where not given."""
+    """Return the gradients of capsules, weight, both potentials and the weights; no elements where not given."""
     votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=False)
     by_weights, found = weighted_sum_vjp(votes, weights, gradient)
     return *_by_inputs(votes, found), by_weights

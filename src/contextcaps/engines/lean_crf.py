@@ -38,7 +38,7 @@ class LeanCRF:
         return _as_votes(self._iterate(_as_rows(votes), []), votes)
 
     def _iterate(self, rows: Tensor, steps: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """Rows [n, J] after the CRF; `steps` gets each iteration's marginals and minus what they send, [n, J]."""
+        """Return rows [n, J] after the CRF; add each iteration's marginals and minus what they send to `steps`."""
         classes, logits = rows.shape[1], rows
         scale, offset = (1.0, 0.0) if self.literal else (float(classes), 1 / classes)
         for _ in range(self.iterations):
@@ -75,16 +75,16 @@ class LeanCRF:
 
 
 def _softmax_vjp(marginals: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient of the logits of marginals [n, J]."""
+    """Return the gradient of the logits, for that of their softmax, the marginals [n, J]."""
     return (gradient - (marginals * gradient).sum(dim=1, keepdim=True)).mul_(marginals)
 
 
 def _as_rows(votes: Tensor) -> Tensor:
-    """[k, B, J, I] as [n, J]."""
+    """Return votes [k, B, J, I] as rows [n, J]."""
     return votes.transpose(2, 3).reshape(-1, votes.shape[2])
 
 
 def _as_votes(rows: Tensor, like: Tensor) -> Tensor:
-    """[n, J] as [k, B, J, I], without moving anything."""
+    """Return rows [n, J] as votes [k, B, J, I], a view."""
     count, batch, classes, attributes = like.shape
     return rows.view(count, batch, attributes, classes).transpose(2, 3)

@@ -14,20 +14,9 @@ from torch import Tensor
 
 from contextcaps.capsules.squash import squash
 from contextcaps.engines.lean_votes import Gradients, LeanVotes
+from contextcaps.engines.operands import Factors
 
-__all__ = ["Factors", "Record", "route", "route_vjp", "weighted_sum", "weighted_sum_vjp"]
-
-
-class Factors(NamedTuple):
-    """What a vote's weight in the routing is made of besides its coupling; or the gradients of these."""
-
-    votes: Tensor | None
-    """[B, K] or [B, K, J]: what votes are multiplied with before they are compared and summed."""
-    couplings: Tensor | None
-    """[B, K] or [B, K, J]: initial routing weights."""
-
-    def of_images(self, images: slice) -> "Factors":
-        return Factors(*(None if each is None else each[images] for each in self))
+__all__ = ["Record", "route", "route_vjp", "weighted_sum", "weighted_sum_vjp"]
 
 
 class Record(NamedTuple):
@@ -87,7 +76,7 @@ def route_vjp(
 ) -> tuple[Factors, Tensor, Gradients]:
     """Return the gradients of the factors, of the bias [J, I] and of the inputs, for those of decisions and sums."""
     gain, found = gain.to(votes.wide), votes.no_gradients()
-    by_factors = Factors(*(None if each is None else each.new_zeros(each.shape) for each in factors))
+    by_factors = factors.each(lambda given: given.new_zeros(given.shape))
     by_bias = torch.zeros_like(record.sums[0, 0])  # [J, I]
     for images, part in votes.parts():
         routing = _Routing(part, factors.of_images(images))
@@ -98,7 +87,7 @@ def route_vjp(
 
 
 def _squash_vjp(sums: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient of s [B, J, I] for that of squash(s) = s · h, h = |s|/(1+|s|²); zero where s is."""
+    """Return the gradient of s [B, J, I] for that of squash(s) = s · h, h = |s|/(1+|s|²); zero where s is."""
     norm = torch.linalg.vector_norm(sums, dim=-1, keepdim=True)  # [B, J, 1]
     shrunk = 1 / (1 + norm * norm)  # [B, J, 1]
     inner = (sums * gradient).sum(dim=-1, keepdim=True)  # [B, J, 1]
@@ -126,7 +115,7 @@ class _Routing:
             record.sums[turn] = gain * raw if bias is None else gain * raw + bias
 
     def backward(self, record: Record, gain: Tensor, gradient: Tensor, by_factors: Factors, found: Gradients) -> Tensor:
-        """The gradient of the sums [J, I], summed over images; the others into `by_factors` and `found`."""
+        """Return the bias's gradient [J, I]; add the others to `by_factors` and `found`."""
         votes, (sums, states) = self.votes, record
         last = len(sums) - 1
         later = torch.zeros_like(sums[0])  # gradients of later states, added up
@@ -147,18 +136,18 @@ class _Routing:
         return by_bias
 
     def _factor(self, factor: Tensor | None, tile: slice) -> Tensor | float:
-        """[k, B, J or 1], or 1."""
+        """Return a tile's factors [k, B, J or 1], or 1."""
         if factor is None:
             return 1.0
         by_capsule = factor[:, tile].transpose(0, 1).to(self.votes.wide)  # [k, B] or [k, B, J]
         return by_capsule.unsqueeze(2) if factor.ndim == 2 else by_capsule
 
     def _agreement(self, cast: Tensor, vectors: Tensor) -> Tensor:
-        """[k, B, J], of votes [k, B, J, I] with vectors [B, J, I]."""
+        """Return Σ_i vote_kji · vectors_ji, [k, B, J], of votes [k, B, J, I] and vectors [B, J, I]."""
         return torch.sum(cast * vectors.to(cast.dtype), dim=3).to(self.votes.wide)
 
     def _couplings(self, cast: Tensor, tile: slice, state: Tensor, turn: int) -> Tensor:
-        """Couplings, times the initial weights, [k, B, J]."""
+        """Return the couplings times the initial weights, [k, B, J]."""
         initial = self._factor(self.factors.couplings, tile)
         if turn == 0:
             even = 1 / cast.shape[2] if self.factors.couplings is None else 1.0
@@ -169,7 +158,7 @@ class _Routing:
     def _back(
         self, cast: Tensor, tile: slice, state: Tensor, gradient: Tensor, turn: int
     ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """A vote's weight in the sum and in the agreement's gradient, and the factors' gradients; all [k, B, J]."""
+        """Return a vote's weight in the sum, in the state's gradient, and the factors' gradients; all [k, B, J]."""
         of_votes, initial = self._factor(self.factors.votes, tile), self._factor(self.factors.couplings, tile)
         reached = self._agreement(cast, gradient)  # [k, B, J], of the weight in the sum
         if turn == 0:

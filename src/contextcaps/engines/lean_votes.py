@@ -25,7 +25,7 @@ KEPT_ON_CPU, KEPT_ON_GPU = 1 << 24, 1 << 30
 
 
 class Gradients(NamedTuple):
-    """Where the gradients of capsules and vote weights are put together."""
+    """Accumulators for the gradients of capsules and vote weights."""
 
     capsules: Tensor
     """[K, B, A]."""
@@ -33,7 +33,7 @@ class Gradients(NamedTuple):
     """[K or D, A, J, I]."""
 
     def of_images(self, images: slice) -> "Gradients":
-        """The same place, for some of the images."""
+        """Return views for some of the images."""
         return self._replace(capsules=self.capsules[:, images])
 
 
@@ -57,7 +57,7 @@ class LeanVotes:
         self._take(capsules.transpose(0, 1))
 
     def _take(self, capsules: Tensor) -> None:
-        """Be the votes of capsules [K, B, A]."""
+        """Take capsules [K, B, A]."""
         self.capsules = capsules.contiguous()
         self.shape = (capsules.shape[1], len(capsules), *self.weight.shape[2:])  # B, K, J, I
         batch, _, classes, attributes = self.shape
@@ -67,13 +67,13 @@ class LeanVotes:
         self.kept: Tensor | None = None
 
     def of_images(self, images: slice) -> "LeanVotes":
-        """The votes of some of the images; what is kept of them is kept apart."""
+        """Return the votes of some of the images, which keep their corrected votes for themselves."""
         part = copy.copy(self)
         part._take(self.capsules[:, images])
         return part
 
     def groups(self) -> list[slice]:
-        """Images at a time, so that what is kept of their votes is not too much."""
+        """Return groups of images whose corrected votes are few enough to be kept."""
         batch, count, classes, attributes = self.shape
         if not self.keep:
             return [slice(0, batch)]
@@ -82,7 +82,7 @@ class LeanVotes:
         return [slice(start, min(start + size, batch)) for start in range(0, batch, size)]
 
     def parts(self) -> Iterator[tuple[slice, "LeanVotes"]]:
-        """The groups, each with its votes; what is kept of a single one stays from the forward pass to the backward."""
+        """Yield the groups, each with its votes; a single group is `self`, and keeps them for the backward pass."""
         groups = self.groups()
         for images in groups:
             yield images, self if len(groups) == 1 else self.of_images(images)
@@ -93,7 +93,7 @@ class LeanVotes:
         return self.keep and len(self.groups()) == 1
 
     def empty(self) -> Tensor:
-        """A tensor for the votes, [K, B, J, I], with classes innermost."""
+        """Return an empty tensor for the votes, [K, B, J, I], with classes innermost in memory."""
         batch, count, classes, attributes = self.shape
         return self.capsules.new_empty(count, batch, attributes, classes).transpose(2, 3)
 
@@ -104,26 +104,26 @@ class LeanVotes:
         return kept
 
     def tiles(self) -> Iterator[slice]:
-        """Capsules at a time."""
+        """Yield slices of capsules, a tile each."""
         count, run = self.shape[1], self.positions if self.positions > 1 else self.shape[1]
         for first in range(0, count, run):
             for start in range(first, first + run, self.tile):
                 yield slice(start, min(start + self.tile, first + run))
 
     def _weight(self, tile: slice) -> Tensor:
-        """[k or 1, A, J, I]."""
+        """Return a tile's vote weights, [k or 1, A, J, I]."""
         if self.positions == 1:
             return self.weight[tile]
         type_of = tile.start // self.positions
         return self.weight[type_of : type_of + 1]
 
     def _cast(self, capsules: Tensor, weight: Tensor) -> Tensor:
-        """Votes [k, B, J, I] of capsules [k, B, A]."""
+        """Return the votes [k, B, J, I] of capsules [k, B, A], before the CRF."""
         matrices = weight.flatten(2)  # [k or 1, A, J·I]
         return torch.matmul(capsules, matrices).unflatten(2, weight.shape[2:])
 
     def votes(self, tile: slice) -> Tensor:
-        """[k, B, J, I], after the CRF."""
+        """Return a tile's votes [k, B, J, I], after the CRF."""
         if self.keep and self.kept is None:
             self.kept = self._keep()
         return self._computed(tile) if self.kept is None else self.kept[tile]
@@ -133,25 +133,25 @@ class LeanVotes:
         return votes if self.crf is None else self.crf.correct(votes)
 
     def zeros(self, *first: int, dtype: torch.dtype | None = None) -> Tensor:
-        """[…, J, I], in memory as the votes are: after a CRF, classes are innermost."""
+        """Return zeros […, J, I] with the votes' strides: after a CRF, classes are innermost."""
         classes, attributes = self.shape[2:]
         if self.crf is None:
             return self.capsules.new_zeros(*first, classes, attributes, dtype=dtype)
         return self.capsules.new_zeros(*first, attributes, classes, dtype=dtype).transpose(-1, -2)
 
     def like_votes(self, vectors: Tensor) -> Tensor:
-        """Vectors [B, J, I] in memory as the votes are, in the same precision."""
+        """Return vectors [B, J, I] with the votes' strides and precision."""
         return self.zeros(len(vectors)).copy_(vectors)
 
     def no_gradients(self) -> Gradients:
-        """Zeros, to begin with."""
+        """Return accumulators to begin with."""
         # What is added to many times is float32: in half precision it would stop growing.
         once = self.positions == 1 and len(self.groups()) == 1
         weight = self.weight.new_zeros(self.weight.shape, dtype=None if once else self.wide)
         return Gradients(torch.empty_like(self.capsules), weight)
 
     def vjp(self, tile: slice, gradient: Tensor, found: Gradients, need_votes: bool = False) -> Tensor | None:
-        """Carry a tile's gradient [k, B, J, I] to the inputs; and the tile's votes, after the CRF, if need be."""
+        """Add a tile's gradient [k, B, J, I] to the inputs'; return its votes after the CRF, if they were computed."""
         given, matrices = self.capsules[tile], self._weight(tile)
         votes = self._cast(given, matrices) if self.crf is not None or need_votes else None
         if self.crf is not None and votes is not None:
@@ -169,14 +169,14 @@ class LeanVotes:
         return votes
 
     def as_given(self, found: Gradients) -> list[Tensor]:
-        """Gradients of capsules [B, K, A], vote weights and potentials, in the capsules' precision."""
+        """Return the gradients of capsules [B, K, A], vote weights and potentials, in the capsules' precision."""
         dtype = self.capsules.dtype
         potentials = () if self.crf is None else self.crf.pairwise.gradients()
         return [found.capsules.transpose(0, 1), found.weight.to(dtype), *(each.to(dtype) for each in potentials)]
 
     @property
     def wide(self) -> torch.dtype:
-        """What is added up in: float32 at least."""
+        """Precision of sums: float32 at least."""
         return torch.promote_types(self.capsules.dtype, torch.float32)
 
     def add_sum(self, total: Tensor, votes: Tensor, weights: Tensor) -> None:

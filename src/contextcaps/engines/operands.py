@@ -1,14 +1,15 @@
 """What every engine is given: the tensors that votes are made of, never the votes themselves."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from contextcaps.capsules import CorrelationModule, MeanFieldCRF
+from contextcaps.capsules.guards import require_tensor
 
-__all__ = ["Engine", "VoteOperands", "empty_like", "given_tensors", "needed_gradients"]
+__all__ = ["Engine", "Factors", "VoteOperands", "empty_like", "given_tensors", "needed_gradients"]
 
 
 class VoteOperands(NamedTuple):
@@ -32,6 +33,42 @@ class VoteOperands(NamedTuple):
     @property
     def crf_iterations(self) -> int:
         return 0 if self.crf is None else self.crf.iterations
+
+    def require_weights(self, name: str, weights: Tensor | None, per_class: bool = False) -> None:
+        """Refuse weights of the votes that are not [B, K, J] or, unless `per_class`, [B, K]; None is fine."""
+        if weights is None:
+            return
+        batch, count, _ = self.capsules.shape
+        legend = "B K" if weights.ndim == 2 and not per_class else "B K J"
+        require_tensor(name, weights, legend, B=batch, K=count, J=self.weight.shape[2])
+
+    def require_routing(
+        self, gain: Tensor, bias: Tensor | None, factors: Tensor | None, couplings: Tensor | None
+    ) -> None:
+        """Refuse what `Engine.route` does not take."""
+        if gain.requires_grad:
+            raise ValueError("gain: expected a number without a gradient; the plain engine gives it one")
+        if bias is not None:
+            require_tensor("bias", bias, "J I", J=self.weight.shape[2], I=self.weight.shape[3])
+        self.require_weights("factors", factors)
+        self.require_weights("couplings", couplings)
+
+
+class Factors(NamedTuple):
+    """The factors of a vote's weight in the routing besides its coupling; or their gradients."""
+
+    votes: Tensor | None
+    """[B, K] or [B, K, J]: what votes are multiplied with before they are compared and summed."""
+    couplings: Tensor | None
+    """[B, K] or [B, K, J]: initial routing weights."""
+
+    def each(self, function: Callable[[Tensor], Tensor]) -> "Factors":
+        """Return a function of each factor that is given."""
+        return Factors(*(None if given is None else function(given) for given in self))
+
+    def of_images(self, images: slice) -> "Factors":
+        """Return views for some of the images."""
+        return self.each(lambda given: given[images])
 
 
 class Engine(Protocol):

@@ -99,7 +99,7 @@ class _PerAttribute:
         self.total = torch.zeros_like(matrices, dtype=torch.promote_types(matrices.dtype, torch.float32))
 
     def _by_attribute(self, rows: Tensor) -> Tensor:
-        """[(n, I), J] as [I, n, J]."""
+        """Return [(n, I), J] as [I, n, J], a view."""
         return rows.view(-1, *self.matrices.shape[:2]).transpose(0, 1)
 
     def add_messages(self, rows: Tensor, sent: Tensor, out: Tensor | None = None) -> Tensor:
@@ -119,7 +119,7 @@ class _PerAttribute:
 
 
 def _padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
-    """A copy with so many rows and columns, zeros beyond its own."""
+    """Return a copy with so many rows and columns, zeros beyond its own."""
     wider = matrix.new_zeros(rows, columns)
     wider[: matrix.shape[0], : matrix.shape[1]] = matrix
     return wider

@@ -2,7 +2,8 @@
 
 They are custom operators with fake kernels and autograd formulas, so that torch.compile, CUDA graphs and torch.export
 see through them. A forward operator also returns what its backward operator needs, above all the corrected votes, over
-which that one writes their gradient; a second backward pass through the same graph computes the votes anew.
+which that one writes their gradient; a second backward pass through the same graph computes the votes anew. Graphs of
+torch.compile are functional: there the votes are copied once before they are written over.
 """
 
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contextcaps.engines.operands import VoteOperands, empty_like, given_tensors, needed_gradients
+from contextcaps.engines.operands import Factors, VoteOperands, empty_like, given_tensors, needed_gradients
 from contextcaps.engines.triton.correlation import correlation_weights
-from contextcaps.engines.triton.routing import Factors, Routing
+from contextcaps.engines.triton.routing import Routing
 from contextcaps.engines.triton.votes import CompactVotes
 
 __all__ = ["correlation_weights", "route", "weighted_sum"]
@@ -27,6 +28,7 @@ def route(
     couplings: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return decisions and sums [B, J, I] by dynamic routing; the arguments are those of `Engine.route`."""
+    votes.require_routing(gain, bias, factors, couplings)
     both, *_ = _route(
         votes.capsules, votes.weight, *votes.potentials, factors, couplings, bias, gain, votes.crf_iterations,
         iterations, votes.dtype,
@@ -36,6 +38,7 @@ def route(
 
 def weighted_sum(votes: VoteOperands, weights: Tensor) -> Tensor:
     """Return Σ_k weights_kj · vote_kj, [B, J, I], with weights [B, K, J]."""
+    votes.require_weights("weights", weights, per_class=True)
     sums, *_ = _weighted_sum(
         votes.capsules, votes.weight, *votes.potentials, weights, votes.crf_iterations, votes.dtype
     )
@@ -51,7 +54,7 @@ def _route(
     couplings: Tensor | None, bias: Tensor | None, gain: Tensor, crf_iterations: int, iterations: int,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Decisions and sums [2, B, J, I]; votes, capsules and weight in compact form; each iteration's sums and states."""
+    """Return decisions and sums [2, B, J, I]; compact votes, capsules and weight; each iteration's sums and states."""
     with torch.cuda.device_of(capsules):
         source = CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
         votes = source.compute()
@@ -78,7 +81,7 @@ def _route_backward(
     factors: Tensor | None, couplings: Tensor | None, bias: Tensor | None, gain: Tensor, sums: Tensor, states: Tensor,
     crf_iterations: int, to_inputs: bool, capsules_dtype: torch.dtype, weight_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of capsules, weight and both potentials, if `to_inputs`; and of factors, couplings and bias."""
+    """Return the gradients of capsules, weight, potentials if `to_inputs`; and of factors, couplings and bias."""
     _, batch, classes, _ = gradient.shape
     source = CompactVotes(capsules, weight, batch, classes, given_tensors(pairwise, right), crf_iterations).cast()
     by_factors, by_bias = Routing(source, votes).route_vjp(
@@ -109,7 +112,7 @@ def _inputs_vjp(
     source: CompactVotes, gradient: Tensor, wanted: bool, capsules: torch.dtype, weight: torch.dtype,
     *potentials: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of capsules, weight and both potentials in their precisions, for that of the votes; or nothing."""
+    """Return the gradients of capsules, weight and both potentials, for that of the votes; or no elements."""
     found = source.vjp(gradient) if wanted else ()
     kinds = (capsules, weight, *(each.dtype for each in given_tensors(*potentials)))
     padded = (*(each.to(kind) for each, kind in zip(found, kinds, strict=wanted)), *[None] * 4)[:4]
@@ -120,7 +123,7 @@ def _inputs_vjp(
 def _empty_inputs_vjp(
     source: CompactVotes, wanted: bool, capsules: torch.dtype, weight: torch.dtype, *potentials: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """What `_inputs_vjp` returns, before it is computed."""
+    """Return tensors like those of `_inputs_vjp`, not computed."""
     if not wanted:
         return tuple(source.weight.new_empty(0) for _ in range(4))
     both = (torch.empty_like(each, dtype=torch.float32) for each in (source.capsules, source.weight))
@@ -150,7 +153,7 @@ def _back_through_route(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Te
 def _take_votes(
     ctx: Any, batch: int, classes: int, capsules: Tensor, weight: Tensor, *potentials: Tensor | None
 ) -> Tensor:
-    """The corrected votes, to be written over: those that were kept, or once they are gone, the same computed anew."""
+    """Return the corrected votes, to be written over: those that were kept or, in a second pass, computed anew."""
     votes, ctx.votes = ctx.votes, None
     if votes is not None:
         return votes
@@ -170,7 +173,7 @@ def _weighted_sum(
     capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, weights: Tensor,
     crf_iterations: int, dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Sums [B, J, I]; votes, capsules and weight in compact form."""
+    """Return sums [B, J, I]; votes, capsules and weight in compact form."""
     with torch.cuda.device_of(capsules):
         source = CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
         votes = source.compute()
@@ -193,7 +196,7 @@ def _weighted_sum_backward(
     gradient: Tensor, votes: Tensor, capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None,
     weights: Tensor, crf_iterations: int, to_inputs: bool, capsules_dtype: torch.dtype, weight_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of capsules, weight and both potentials, if `to_inputs`; and of the weights."""
+    """Return the gradients of capsules, weight and both potentials, if `to_inputs`; and of the weights."""
     batch, classes, _ = gradient.shape
     source = CompactVotes(capsules, weight, batch, classes, given_tensors(pairwise, right), crf_iterations).cast()
     by_weights = Routing(source, votes).weighted_sum_vjp(weights, gradient)

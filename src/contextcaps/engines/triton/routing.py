@@ -2,16 +2,17 @@
 
 import functools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from contextcaps.engines.operands import Factors
 from contextcaps.engines.triton import routing_kernels
 from contextcaps.engines.triton.available import INTERPRETED
 from contextcaps.engines.triton.votes import CompactVotes, next_power, padded
 
-__all__ = ["Factors", "Routing"]
+__all__ = ["Routing"]
 
 _MOST_ROUTED = 1 << 15  # votes of a capsule; beyond, they do not fit into registers
 _MOST_COUNTED = (1 << 31) - 1  # votes of a group; beyond, offsets take 64 bits
@@ -19,31 +20,6 @@ _SHARED = 88 << 10  # bytes of votes on their way into shared memory; compute ca
 _BLOCK = 512  # classes at a time, where no softmax needs all of them
 _RUN = 8  # capsules at a time, where no sum over capsules is wanted
 _HELD = 3840  # numbers that the registers of a warp have room for
-
-
-class Factors(NamedTuple):
-    """What a vote's weight in the routing is made of besides its coupling; or the gradients of these."""
-
-    votes: Tensor | None
-    """[B, K] or [B, K, J]: what votes are multiplied with before they are compared and summed."""
-    couplings: Tensor | None
-    """[B, K] or [B, K, J]: initial routing weights."""
-
-    def contiguous(self) -> "Factors":
-        return Factors(*(None if each is None else each.contiguous() for each in self))
-
-    def empty_like(self) -> "Factors":
-        return Factors(*(None if each is None else torch.empty_like(each) for each in self))
-
-    def instead(self, other: Tensor) -> Iterator[Tensor]:
-        """The factors, and something that is a tensor for those that there are not."""
-        return (other if each is None else each for each in self)
-
-    @property
-    def kinds(self) -> dict[str, int]:
-        """Which factors there are: none, [B, K] or [B, K, J]."""
-        votes, couplings = (0 if each is None else each.ndim - 1 for each in self)
-        return {"F": votes, "M": couplings}
 
 
 class Routing:
@@ -79,11 +55,11 @@ class Routing:
         return {**self._attributes, "J1": first, "J2": second, "WIDE": self._wide, "num_warps": warps}
 
     def _stages(self, most: int, rows: int) -> int:
-        """Into how many stages a pass that reads so many rows at a time is divided: `most`, or as many as fit."""
+        """Return the pipeline stages of a pass that reads so many rows at a time: `most`, or as many as fit."""
         return min(most, 1 + _SHARED // (rows * self.columns * self.votes.dtype.itemsize))
 
     def _in_blocks(self) -> tuple[tuple[int, int, int], dict[str, int]]:
-        """Grid and sizes of a kernel that takes a block of classes."""
+        """Return grid and sizes of a kernel that takes a block of classes."""
         block = min(_BLOCK, next_power(self.columns))
         warps = max(1, min(8, self._attributes["IP"] * block // 1024))
         sizes = {**self._attributes, "JP": self.columns, "JB": block, "WIDE": self._wide}
@@ -91,17 +67,17 @@ class Routing:
         return (self.batch, self._pieces, -(-self.columns // block)), sizes
 
     def _empty(self, *first: int, dtype: torch.dtype | None = None) -> Tensor:
-        """[…, B, I, JP]."""
+        """Return an empty tensor […, B, I, JP]."""
         return self.votes.new_empty(*first, self.batch, self.decision, self.columns, dtype=dtype)
 
     # Sums
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Σ_k weights_kj · vote_kj: [B, K, J] → [B, J, I]."""
+        """Return Σ_k weights_kj · vote_kj: [B, K, J] → [B, J, I]."""
         return self.as_sums(self._sum_into(self._empty(self._pieces, dtype=torch.float32), weights.contiguous()))
 
     def as_sums(self, found: Tensor) -> Tensor:
-        """[pieces, B, I, JP] as sums [B, J, I] in the votes' precision."""
+        """Reduce [pieces, B, I, JP] to sums [B, J, I] in the votes' precision."""
         return found.sum(dim=0)[..., : self.classes].transpose(1, 2).to(self.votes.dtype)
 
     def _sum_into(self, found: Tensor, weights: Tensor) -> Tensor:
@@ -110,11 +86,11 @@ class Routing:
         return found
 
     def weighted_sum_vjp(self, weights: Tensor, gradient: Tensor) -> Tensor:
-        """The weights' gradient [B, K, J], for that of the sums [B, J, I]; that of the votes takes their place."""
+        """Return the weights' gradient [B, K, J] for that of the sums [B, J, I]; write the votes' over the votes."""
         # As the first iteration of a routing whose factors are the weights.
         factors = Factors(weights.contiguous(), None)
         by_sums = padded(gradient.transpose(1, 2), 1, self.votes.dtype)  # [B, I, JP]
-        found = self._last(factors, by_sums[None], None, None, 1.0, factors.empty_like())
+        found = self._last(factors, by_sums[None], None, None, 1.0, factors.each(torch.empty_like))
         assert found.votes is not None
         return found.votes
 
@@ -129,7 +105,7 @@ class Routing:
             Decisions and sums [2, B, J, I]; and for the way back, [T, B, I, JP] both, each iteration's sums before gain
             and bias in float32, and the decisions that its couplings followed from, added up.
         """
-        factors, bias = factors.contiguous(), None if bias is None else bias.contiguous()
+        factors, bias = factors.each(Tensor.contiguous), None if bias is None else bias.contiguous()
         found, wide = self._empty(self._pieces, dtype=torch.float32), self._empty(dtype=torch.float32)
         both, sums, states = self.empty_results(iterations, bias)
         for turn in range(iterations):
@@ -142,18 +118,18 @@ class Routing:
         return both, sums, states
 
     def empty_results(self, iterations: int, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """What `route` returns, before it is computed."""
+        """Return tensors like those of `route`, not computed."""
         kind = self.votes.dtype if bias is None else torch.promote_types(self.votes.dtype, bias.dtype)
         both = self.votes.new_empty(2, self.batch, self.classes, self.decision, dtype=kind)
         return both, self._empty(iterations, dtype=torch.float32), self._empty(iterations)
 
     def _pass(self, found: Tensor, factors: Factors, state: Tensor, turn: int) -> None:
-        """Σ_k w_kj · vote_kj with the couplings of a state, over shares of capsules: into found [pieces, B, I, JP]."""
+        """Write Σ_k w_kj · vote_kj with a state's couplings, for shares of capsules, into found [pieces, B, I, JP]."""
         if self._in_registers:
             routing_kernels.pass_kernel[(self.batch, self._pieces)](
-                self.votes, *factors.instead(self.votes), state, found, *self._sizes, self._share,
+                self.votes, *_or(self.votes, factors), state, found, *self._sizes, self._share,
                 self._even(factors), FIRST=turn == 0, STAGES=self._stages(3, self._attributes["IP"]),
-                **self._pass_sizes, **factors.kinds,
+                **self._pass_sizes, **_kinds(factors),
             )  # fmt: skip
             return
         of_votes, initial = _per_class(factors)
@@ -172,17 +148,17 @@ class Routing:
     def route_vjp(
         self, factors: Factors, gain: Tensor, bias: Tensor | None, sums: Tensor, states: Tensor, gradient: Tensor
     ) -> tuple[Factors, Tensor | None]:
-        """The gradients of the factors and of the bias, for those of decisions and sums [2, B, J, I].
+        """Return the gradients of factors and bias, for those of decisions and sums [2, B, J, I].
 
-        That of the votes takes their place.
+        The votes' gradient is written over the votes.
         """
         iterations, votes = len(sums), self.votes
-        factors, bias = factors.contiguous(), None if bias is None else bias.contiguous()
+        factors, bias = factors.each(Tensor.contiguous), None if bias is None else bias.contiguous()
         found, wide = self._empty(self._pieces, dtype=torch.float32), self._empty(dtype=torch.float32)
         later = self._empty(dtype=torch.float32)  # gradients of later states, added up
         gradients = self._empty(iterations)  # of each iteration's sums
         weights = votes.new_empty(iterations - 1, 2, self.batch, self.count, self.columns)  # w and f · dl
-        by_factors = factors.empty_like()
+        by_factors = factors.each(torch.empty_like)
         gradient = gradient.contiguous()
         for turn in reversed(range(iterations)):
             grid, sizes = self._deciding(bias)
@@ -197,22 +173,22 @@ class Routing:
         return by_factors, None if bias is None else self.as_bias(wide.sum(dim=0)).to(bias.dtype)
 
     def as_bias(self, gradient: Tensor) -> Tensor:
-        """[I, JP] as [J, I]."""
+        """Return [I, JP] as [J, I], a view."""
         return gradient[:, : self.classes].t()
 
     def _pass_vjp(
         self, found: Tensor, factors: Factors, state: Tensor, by_sums: Tensor, weights: Tensor, by_factors: Factors,
         add: bool,
     ) -> None:  # fmt: skip
-        """The gradient of the state, over shares of capsules, into found; w and f · dl into weights [2, B, K, JP].
+        """Write the state's gradient, for shares of capsules, into found; and w and f · dl into weights [2, B, K, JP].
 
-        And the gradients of the factors: written, or added to what there is.
+        The gradients of the factors are written too, or added to what is there.
         """
         if self._in_registers:
             routing_kernels.back_kernel[(self.batch, self._pieces)](
-                self.votes, *factors.instead(self.votes), state, by_sums, found, *weights,
-                *by_factors.instead(self.votes), *self._sizes, self._share, ADD=add,
-                STAGES=self._stages(2, 3 * self._attributes["IP"]), **self._pass_sizes, **factors.kinds,
+                self.votes, *_or(self.votes, factors), state, by_sums, found, *weights,
+                *_or(self.votes, by_factors), *self._sizes, self._share, ADD=add,
+                STAGES=self._stages(2, 3 * self._attributes["IP"]), **self._pass_sizes, **_kinds(factors),
             )  # fmt: skip
             return
         of_votes, initial = _per_class(factors)
@@ -233,7 +209,7 @@ class Routing:
         self._sum_into(found, weights[1, ..., : self.classes].contiguous())
 
     def _agreement(self, vectors: Tensor) -> Tensor:
-        """Σ_i vote_kji · vectors_ij in float32: [B, I, JP] → [B, K, J]."""
+        """Return Σ_i vote_kji · vectors_ij in float32: [B, I, JP] → [B, K, J]."""
         grid, sizes = self._in_blocks()
         found = self.votes.new_empty(self.batch, self.count, self.classes, dtype=torch.float32)
         routing_kernels.agreement_kernel[grid](self.votes, vectors, found, *self._sizes, self._share, **sizes)
@@ -248,9 +224,9 @@ class Routing:
         even: float,
         by_factors: Factors,
     ) -> Factors:
-        """Back through the first iteration; the votes' gradient takes their place."""
+        """Go back through the first iteration, and write the votes' gradient over the votes."""
         votes, (first, second) = self.votes, self.parts
-        turns, run, kinds = len(gradients), _RUN, factors.kinds
+        turns, run, kinds = len(gradients), _RUN, _kinds(factors)
         # What stays in registers of a capsule's votes: weights, the first iteration's agreement, factors of their own.
         held = 2 * min(turns, 3) - 1 + any(kinds.values()) + sum(kind == 2 for kind in kinds.values())
         while run > 1 and run * held * self.columns > 8 * _HELD:
@@ -258,20 +234,31 @@ class Routing:
         warps = max(1, min(16, next_power(-(-run * held * self.columns // _HELD))))
         read = run * (1 + 2 * max(0, turns - 3)) + 2 * turns - 1
         routing_kernels.last_kernel[(self.batch, -(-self.count // run))](
-            votes, *factors.instead(votes), votes if states is None else states, gradients,
-            votes if weights is None else weights, *by_factors.instead(votes), *self._sizes, even, T=turns,
+            votes, *_or(votes, factors), votes if states is None else states, gradients,
+            votes if weights is None else weights, *_or(votes, by_factors), *self._sizes, even, T=turns,
             I=self.decision, J1=first, J2=second, RUN=run, WIDE=self._wide, STAGES=self._stages(3, read),
             SPARSE=run * second < 32 * warps, num_warps=warps, **kinds,
         )  # fmt: skip
         return by_factors
 
     def _even(self, factors: Factors) -> float:
-        """The coupling in the first iteration."""
+        """Return the coupling in the first iteration."""
         return 1 / self.classes if factors.couplings is None else 1.0
 
 
+def _or(instead: Tensor, factors: Factors) -> Iterator[Tensor]:
+    """Return the factors for a kernel, with another tensor in the place of those that are not given."""
+    return (instead if each is None else each for each in factors)
+
+
+def _kinds(factors: Factors) -> dict[str, int]:
+    """Return a kernel's flags: 0 for none, 1 for [B, K], 2 for [B, K, J]."""
+    votes, couplings = (0 if each is None else each.ndim - 1 for each in factors)
+    return {"F": votes, "M": couplings}
+
+
 def _per_class(factors: Factors) -> tuple[Tensor | float, Tensor | float]:
-    """Factors in float32 that broadcast over [B, K, J], or 1."""
+    """Return factors in float32 that broadcast over [B, K, J], or 1."""
     votes, couplings = (
         1.0 if each is None else (each.unsqueeze(2) if each.ndim == 2 else each).float() for each in factors
     )

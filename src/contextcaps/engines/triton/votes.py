@@ -108,7 +108,7 @@ class CompactVotes:
 
     @property
     def on_chip(self) -> bool:
-        """Whether one kernel takes capsules through votes and CRF."""
+        """Whether one kernel takes capsules through votes and CRF to the corrected votes."""
         if self.attributes >= 32:  # more than the 99 KiB of shared memory of compute capability 8.6, with a CRF
             return False
         if not self.iterations:
@@ -142,7 +142,7 @@ class CompactVotes:
         }  # fmt: skip
 
     def _matrix(self) -> Tensor:
-        """[JP, JP], without a diagonal; for the kernels, something that is a tensor where there are no iterations."""
+        """Return the pairwise matrix [JP, JP] without its diagonal; any tensor, for the kernel, without iterations."""
         if not self.iterations:
             return self.weight
         matrix = padded(self.potentials[0], 2, self.dtype)
@@ -150,7 +150,7 @@ class CompactVotes:
         return matrix
 
     def empty(self) -> Tensor:
-        """A tensor for the votes, [G, I, R, JP]."""
+        """Return an empty tensor for the votes, [G, I, R, JP]."""
         return self.capsules.new_empty(self.groups, self.decision, self.rows, self.columns)
 
     def compute(self) -> Tensor:
@@ -174,7 +174,7 @@ class CompactVotes:
         return votes
 
     def _chunks(self, elements: int) -> Iterator[tuple[slice, slice]]:
-        """Groups and rows, so many votes at a time."""
+        """Yield slices of groups and rows, so many votes at a time."""
         one = self.decision * self.columns  # votes of a row
         rows = max(1, min(self.rows, elements // one))
         groups = max(1, elements // (one * self.rows))
@@ -183,14 +183,14 @@ class CompactVotes:
                 yield slice(group, min(group + groups, self.groups)), slice(row, min(row + rows, self.rows))
 
     def _cast(self, groups: slice, rows: slice) -> Tensor:
-        """Votes [g, I, r, JP] before the CRF, zeros beyond J."""
+        """Return votes [g, I, r, JP] before the CRF, zeros beyond J."""
         return torch.matmul(self.capsules[groups, None, rows], self.weight[groups])
 
     def _streamed_crf(self) -> StreamedCRF | None:
         return StreamedCRF(self.potentials, self.iterations, self.columns) if self.potentials else None
 
     def _described(self, tensor: Tensor) -> tuple[Any, Any]:
-        """Tiles of rows of [n, r, JP], by their first classes and by the others."""
+        """Describe tiles of rows of [n, r, JP], by their first classes and by the others."""
         return tuple(TensorDescriptor.from_tensor(tensor, [1, self._tile, part]) for part in self.parts)
 
     def vjp(self, gradient: Tensor) -> tuple[Tensor, ...]:
@@ -211,7 +211,7 @@ class CompactVotes:
         return torch.zeros(shape, dtype=torch.float32, device=self.capsules.device)
 
     def _vjp_on_chip(self, gradient: Tensor) -> tuple[Tensor, ...]:
-        """Gradients of capsules [G, R, A] and weights [G, I, A, JP], and of the pairwise matrix, if there is one."""
+        """Return gradients of capsules [G, R, A], weights [G, I, A, JP] and the pairwise matrix, if there is one."""
         chunks = list(self._chunks(_STORED))
         groups, rows = chunks[0]  # the largest
         whole = rows.stop - rows.start == self.rows  # all rows of a group in one chunk
@@ -258,7 +258,7 @@ class CompactVotes:
         return capsules, weight, pairwise
 
     def _vjp_streamed(self, gradient: Tensor) -> tuple[Tensor, ...]:
-        """The same, with the CRF's products by PyTorch."""
+        """Return the same, with the CRF's products by PyTorch."""
         capsules = torch.empty_like(self.capsules, dtype=torch.float32)  # [G, R, A]
         weight = self._zeros(*self.weight.shape)  # [G, I, A, JP]
         crf, flat = self._streamed_crf(), (-1, self.columns)
@@ -275,7 +275,7 @@ class CompactVotes:
 
 
 def padded(tensor: Tensor, dims: int, dtype: torch.dtype) -> Tensor:
-    """A copy with JP instead of J columns (and, with two `dims`, rows), zeros beyond J."""
+    """Return a copy with JP instead of J columns (and, with two `dims`, rows), zeros beyond J."""
     classes = tensor.shape[-1]
     shape = (*tensor.shape[:-dims], *[sum(votes_kernels.split_classes(classes))] * dims)
     wider = torch.zeros(shape, dtype=dtype, device=tensor.device)
@@ -285,5 +285,5 @@ def padded(tensor: Tensor, dims: int, dtype: torch.dtype) -> Tensor:
 
 
 def next_power(number: int) -> int:
-    """The least power of two that is not below a number."""
+    """Return the least power of two that is not below a number."""
     return 1 << (number - 1).bit_length()
