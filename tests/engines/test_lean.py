@@ -4,7 +4,7 @@ from unittest import mock
 
 import pytest
 import torch
-from comparing import made_head
+from comparing import SHARED, made_head
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,9 +147,10 @@ def test_no_more_is_kept_than_allowed(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own votes", "shared votes"])
-@pytest.mark.parametrize("model", [name for name in list_models() if name.startswith(("capsnet", "contextcaps"))])
+@pytest.mark.parametrize("model", [name for name in list_models() if model_config(name, 2).capsules is not None])
 def test_every_model_is_the_same_either_way(model, shared) -> None:
-    plain, other = (made_head(model, engine, share_votes=shared).double() for engine in ("plain", "lean"))
+    settings = SHARED if shared else {}
+    plain, other = (made_head(model, engine, **settings).double() for engine in ("plain", "lean"))
     results = []
     for head in (plain, other):
         torch.manual_seed(1)
@@ -166,8 +167,8 @@ def test_every_model_is_the_same_either_way(model, shared) -> None:
 
 def test_half_precision_and_autocast() -> None:
     torch.manual_seed(0)
-    plain = create_model("contextcaps", 7, 32, "small", types=3, backend="plain")
-    other = create_model("contextcaps", 7, 32, "small", types=3, backend="lean")
+    plain = create_model("contextcaps", 7, 32, "small", capsules={"types": 3}, engine="plain")
+    other = create_model("contextcaps", 7, 32, "small", capsules={"types": 3}, engine="lean")
     other.load_state_dict(plain.state_dict())
     images = torch.rand(4, 3, 32, 32)
     with torch.autocast("cpu", torch.bfloat16):
@@ -281,8 +282,3 @@ def test_wrong_operands_are_refused() -> None:
         lean.route(votes, 3, ONE, torch.rand(5, 3))
     with pytest.raises(ValueError, match="gain: expected a number without a gradient"):
         lean.route(votes, 3, torch.ones((), requires_grad=True))
-
-
-def test_capsule_models_are_tested() -> None:
-    capsule_heads = {name for name in list_models() if model_config(name, 2).head == "capsules"}
-    assert capsule_heads == {name for name in list_models() if name.startswith(("capsnet", "contextcaps"))}

@@ -7,7 +7,7 @@ import functools
 
 import pytest
 import torch
-from comparing import DEVICE, GPU, HALF, LIMITS, SMALL, error, made_head, needs_triton
+from comparing import DEVICE, GPU, HALF, LIMITS, SHARED, SMALL, error, made_head, needs_triton
 from comparing import compare as compare_engines
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,18 +22,14 @@ from contextcaps.engines import EngineUnavailableError, VoteOperands
 from contextcaps.engines.triton import operators, routing, votes
 from contextcaps.engines.triton.correlation import weights_by_capsule
 from contextcaps.engines.triton.streamed_crf import StreamedCRF
-from contextcaps.models import list_models
+from contextcaps.models import list_models, model_config
 
 pytestmark = needs_triton
 
 compare = functools.partial(compare_engines, "triton")
 
-MODELS = [
-    name
-    for name in list_models()
-    if name.startswith(("capsnet", "contextcaps"))
-    and name not in ("capsnet-em", "capsnet-rw-crf-literal", "contextcaps-literal")
-]
+UNKNOWN = ("capsnet-em", "capsnet-rw-crf-literal", "contextcaps-literal")  # refused, below
+MODELS = [name for name in list_models() if model_config(name, 2).capsules is not None and name not in UNKNOWN]
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -42,21 +38,19 @@ def test_every_model(model) -> None:
 
 
 VARIANTS = {
-    "shared votes": {"share_votes": True},
-    "CORR, shared votes": {
-        "aggregation": "correlation", "routing_iterations": 3, "initial_routing": "gate", "share_votes": True,
-    },
-    "routing joined": {"aggregation": "routing+correlation", "initial_routing": "couplings"},
-    "low rank": {"crf_rank": 3},
-    "one CRF iteration": {"crf_iterations": 1},
-    "three CRF iterations": {"crf_iterations": 3},
-    "one routing iteration": {"routing_iterations": 1},
-    "two routing iterations": {"routing_iterations": 2},
-    "four routing iterations": {"routing_iterations": 4},
-    "RW as gate": {"initial_routing": "gate"},
-    "RW as logits": {"initial_routing": "logits"},
-    "no bias": {"decision_bias": False},
-}  # fmt: skip
+    "shared votes": SHARED,
+    "CORR, shared votes": {"correlation": {}, "routing": None, "initial_routing.mode": "gate", **SHARED},
+    "routing joined": {"correlation": {}},
+    "low rank": {"crf.rank": 3},
+    "one CRF iteration": {"crf.iterations": 1},
+    "three CRF iterations": {"crf.iterations": 3},
+    "one routing iteration": {"routing.iterations": 1},
+    "two routing iterations": {"routing.iterations": 2},
+    "four routing iterations": {"routing.iterations": 4},
+    "RW as gate": {"initial_routing.mode": "gate"},
+    "RW as logits": {"initial_routing.mode": "logits"},
+    "no bias": {"capsules.decision_bias": False},
+}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -75,7 +69,7 @@ def test_odd_sizes(model, sizes, batch) -> None:
 
 
 def test_more_rows_than_a_tile_has() -> None:
-    compare("capsnet-rw-crf", (1, 1, 3, 3), 5, share_votes=True)  # 5 images at 4 positions, 16 rows a tile
+    compare("capsnet-rw-crf", (1, 1, 3, 3), 5, **SHARED)  # 5 images at 4 positions, 16 rows a tile
 
 
 @pytest.mark.skipif(not GPU, reason="too large for the interpreter")
@@ -106,12 +100,12 @@ def test_half_precision(model) -> None:
 @pytest.mark.parametrize("iterations", [1, 2])
 def test_unequal_parts_of_classes_in_several_chunks(iterations, monkeypatch) -> None:
     monkeypatch.setattr(votes, "_STORED", 2 * 48 * 5)  # five rows
-    compare("capsnet-rw-crf", (1, 3, 40, 2), 2, HALF, share_votes=True, crf_iterations=iterations)
+    compare("capsnet-rw-crf", (1, 3, 40, 2), 2, HALF, **SHARED, **{"crf.iterations": iterations})
 
 
 @pytest.mark.parametrize("rank", [None, 4])
 def test_many_classes_in_half_precision(rank) -> None:
-    compare("capsnet-rw-crf", (1, 8, 205, 2), 1, HALF, crf_rank=rank)
+    compare("capsnet-rw-crf", (1, 8, 205, 2), 1, HALF, **{"crf.rank": rank})
 
 
 @settings(max_examples=60 if GPU else 3)
@@ -123,17 +117,16 @@ def test_many_classes_in_half_precision(rank) -> None:
     seed=st.integers(0, 99),
 )
 def test_random_sizes(sizes, batch, model, shared, seed) -> None:
-    compare(model, sizes, batch, seed=seed, share_votes=shared)
+    compare(model, sizes, batch, seed=seed, **(SHARED if shared else {}))
 
 
-JOINED = {"aggregation": "routing+correlation", "initial_routing": "couplings"}
-
-
-@pytest.mark.parametrize("settings", [{}, JOINED, {"initial_routing": "gate"}], ids=["couplings", "both", "gate"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"correlation": {}}, {"initial_routing.mode": "gate"}], ids=["couplings", "both", "gate"]
+)
 def test_more_classes_than_fit_into_registers(settings, monkeypatch) -> None:
     monkeypatch.setattr(routing, "_MOST_ROUTED", 1)
     monkeypatch.setattr(routing, "_BLOCK", 16)
-    compare("capsnet-rw", (1, 3, 18, 2), 2, share_votes=True, **settings)
+    compare("capsnet-rw", (1, 3, 18, 2), 2, **SHARED, **settings)
 
 
 def test_more_classes_than_fit_into_registers_without_factors(monkeypatch) -> None:
@@ -224,7 +217,7 @@ def test_second_derivatives_are_refused() -> None:
 def test_shared_votes_in_several_chunks(iterations, monkeypatch) -> None:
     monkeypatch.setattr(votes, "_STORED", 2 * 32 * 5)  # five rows
     monkeypatch.setattr(votes, "_STREAMED", 2 * 32 * 5)
-    compare("capsnet-rw-crf", (1, 3, 5, 2), 2, share_votes=True, crf_iterations=iterations)
+    compare("capsnet-rw-crf", (1, 3, 5, 2), 2, **SHARED, **{"crf.iterations": iterations})
 
 
 @settings(max_examples=60 if GPU else 12)
@@ -270,7 +263,7 @@ def test_more_attributes_than_fit_on_chip() -> None:
 @pytest.mark.parametrize("model", ["capsnet-rw", "contextcaps"])
 def test_kernels_with_wide_offsets(model, monkeypatch) -> None:
     monkeypatch.setattr(routing, "_MOST_COUNTED", 1)
-    compare(model, (2, 3, 5, 2), 2, share_votes=True)
+    compare(model, (2, 3, 5, 2), 2, **SHARED)
 
 
 @pytest.mark.skipif(not GPU, reason="more than 2³¹ votes of one type")
@@ -322,10 +315,10 @@ def test_deviations_from_uniform_weights() -> None:
 @pytest.mark.parametrize(
     ("model", "settings", "reason"),
     [
-        ("capsnet", {"routing": "em"}, "EM routing needs all votes"),
-        ("capsnet", {"normalize": "capsules"}, "a softmax over capsules needs all votes"),
-        ("capsnet-rw-crf", {"crf": "literal", "start_length": None}, "not Algorithm 1 to the letter"),
-        ("capsnet-rw-crf", {"crf_per_attribute": True}, "one pairwise matrix for all attributes"),
+        ("capsnet-em", {}, "EM routing needs all votes"),
+        ("capsnet", {"routing.normalize": "capsules"}, "a softmax over capsules needs all votes"),
+        ("capsnet-rw-crf-literal", {}, "not Algorithm 1 to the letter"),
+        ("capsnet-rw-crf", {"crf.per_attribute": True}, "one pairwise matrix for all attributes"),
     ],
 )
 def test_heads_that_the_kernels_do_not_know_are_refused(model, settings, reason) -> None:
