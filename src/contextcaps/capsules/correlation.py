@@ -18,7 +18,6 @@ from contextcaps.capsules.guards import (
     require_tensor,
     upcast,
 )
-from contextcaps.capsules.summing import AnyVotes, sum_votes
 
 __all__ = ["correlation_weights", "correlate", "uniform_alpha", "CorrelationModule", "CorrelationResult", "LowLevelMap"]
 
@@ -95,9 +94,9 @@ def correlate(votes: Tensor, alpha: Tensor) -> Tensor:
     return weighted_sum(votes, weights)  # [B, J, I]
 
 
-def weighted_sum(votes: AnyVotes, weights: Tensor) -> Tensor:
-    """Σ_k weights_jk · vote_kj, [B, K, J, I] and [B, J, K] → [B, J, I]."""
-    return sum_votes(votes, weights.transpose(1, 2))
+def weighted_sum(votes: Tensor, weights: Tensor) -> Tensor:
+    """Return Σ_k weights_jk · vote_kj, [B, K, J, I] and [B, J, K] → [B, J, I]."""
+    return torch.einsum("bjk,bkji->bji", weights.to(votes.dtype), votes)
 
 
 class CorrelationResult(NamedTuple):
@@ -171,7 +170,7 @@ class CorrelationModule(nn.Module):
             self.condense = nn.Parameter(torch.empty(cells, rank).normal_(std=cells**-0.5))  # [N², r]
         self.weight = nn.Parameter(torch.empty(inputs, classes, capsules - 1).normal_(std=spread))  # [N² or r, J, K-1]
 
-    def _condensed(self, feature_map: Tensor) -> Tensor:
+    def condensed(self, feature_map: Tensor) -> Tensor:
         """[B, H, W] → what the last layer is given, [B, N² or r]."""
         require_tensor("feature_map", feature_map, "B H W", H=self.grid[0], W=self.grid[1])
         require_same_dtype(feature_map=feature_map, weight=self.weight)
@@ -180,7 +179,7 @@ class CorrelationModule(nn.Module):
 
     def alpha(self, feature_map: Tensor) -> Tensor:
         """[B, H, W] → alpha [B, J, K-1]."""
-        flat = self._condensed(feature_map) @ self.weight.flatten(1)  # [B, J·(K-1)]
+        flat = self.condensed(feature_map) @ self.weight.flatten(1)  # [B, J·(K-1)]
         predicted = flat.unflatten(1, (self.classes, self.capsules - 1))  # [B, J, K-1]
         if self.start == "literal":
             return predicted
@@ -189,21 +188,6 @@ class CorrelationModule(nn.Module):
     def weights(self, feature_map: Tensor) -> Tensor:
         """[B, H, W] → the capsules' weights [B, J, K]."""
         return correlation_weights(self.alpha(feature_map))
-
-    def lean_weights(self, feature_map: Tensor) -> Tensor:
-        """The same in little memory."""
-        from contextcaps.capsules.fused.lean_correlation import lean_correlation_weights
-
-        return lean_correlation_weights(self.alpha(feature_map))
-
-    def fused_weights(self, feature_map: Tensor, dtype: torch.dtype) -> Tensor:
-        """The same from one Triton kernel, and in this precision."""
-        from contextcaps.capsules.fused.correlation import fused_correlation_weights
-
-        by_capsule = self.weight.to(dtype).transpose(1, 2).flatten(1)  # [N² or r, (K-1)·J]
-        flat = self._condensed(feature_map).to(dtype) @ by_capsule  # [B, (K-1)·J]
-        predicted = flat.unflatten(1, (self.capsules - 1, self.classes))  # [B, K-1, J]
-        return fused_correlation_weights(predicted, self.start == "uniform").transpose(1, 2)  # [B, J, K]
 
     def forward(self, votes: Tensor, feature_map: Tensor) -> CorrelationResult:
         batch, *_ = require_tensor("votes", votes, "B K J I", K=self.capsules, J=self.classes)

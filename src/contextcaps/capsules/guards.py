@@ -8,7 +8,6 @@ checked its input once (a whole network, a training loop that watches its loss) 
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -90,22 +89,12 @@ def _unwatched(tensor: Tensor) -> bool:
     return trusted or tensor.device.type == "meta" or tensor.numel() == 0
 
 
-def require_same_dtype(**tensors: "HasDtype") -> None:
+def require_same_dtype(**tensors: Tensor) -> None:
     """Refuse operands of different dtypes, except under autocast, which brings them together itself."""
     kinds = {tensor.dtype for tensor in tensors.values()}
     if len(kinds) > 1 and not any(torch.is_autocast_enabled(tensor.device.type) for tensor in tensors.values()):
         got = ", ".join(f"{name} {tensor.dtype}" for name, tensor in tensors.items())
         raise ValueError(f"expected one dtype for all operands, got {got}")
-
-
-class HasDtype(Protocol):
-    """A tensor, or what stands for one."""
-
-    @property
-    def dtype(self) -> torch.dtype: ...
-
-    @property
-    def device(self) -> torch.device: ...
 
 
 def require_count(name: str, value: int, least: int = 1) -> int:

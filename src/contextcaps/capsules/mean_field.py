@@ -99,10 +99,6 @@ def _require_pairwise(pairwise: Pairwise, votes: Tensor, classes: int, attribute
     require_same_dtype(votes=votes, pairwise=pairwise)
 
 
-def _as_pairwise(potentials: tuple[Tensor, ...]) -> Pairwise:
-    return potentials[0] if len(potentials) == 1 else (potentials[0], potentials[1])
-
-
 class MeanFieldCRF(nn.Module):
     """`mean_field` with its pairwise potentials: votes [B, K, J, I] → votes corrected by context, same shape.
 
@@ -155,18 +151,14 @@ class MeanFieldCRF(nn.Module):
     @property
     def pairwise(self) -> Pairwise:
         """The potentials as `mean_field` takes them."""
-        return _as_pairwise(self.potentials)
+        first, *second = self.potentials
+        return (first, second[0]) if second else first
 
     def forward(self, votes: Tensor) -> Tensor:
-        return self.correct(votes, *self.potentials)
-
-    def correct(self, votes: Tensor, *potentials: Tensor) -> Tensor:
-        """What the module does to votes, with its potentials or others in their place."""
         require_tensor("votes", votes, "B K J I", J=self.classes)
-        pairwise = _as_pairwise(potentials)
         if self.literal:
-            return mean_field(votes, pairwise, self.iterations, unary="current", returns="marginals")
-        return mean_field(votes, pairwise, self.iterations, centre=True, scale=float(self.classes))
+            return mean_field(votes, self.pairwise, self.iterations, unary="current", returns="marginals")
+        return mean_field(votes, self.pairwise, self.iterations, centre=True, scale=float(self.classes))
 
     def extra_repr(self) -> str:
         return f"classes={self.classes}, iterations={self.iterations}, literal={self.literal}"

@@ -9,10 +9,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.fused.votes import ImplicitVotes
 from contextcaps.capsules.guards import require_choice, require_count, require_same_dtype, require_tensor, upcast
 from contextcaps.capsules.squash import squash
-from contextcaps.capsules.summing import AnyVotes, agree_with_votes, require_votes, scale_votes, sum_votes
 
 __all__ = ["dynamic_routing", "DynamicRouting", "RoutingResult", "InitialAs", "Normalize"]
 
@@ -25,16 +23,16 @@ class RoutingResult(NamedTuple):
 
     decisions: Tensor
     """[B, J, I], squashed: a decision's length is its class's score."""
-    couplings: Tensor | None
-    """[B, K, J], the weights with which the votes were summed into the decisions; None if they were never in memory."""
-    logits: Tensor | None
+    couplings: Tensor
+    """[B, K, J], the weights with which the votes were summed into the decisions."""
+    logits: Tensor
     """[B, K, J], the routing logits that the couplings came from; float32 for half-precision votes."""
     sums: Tensor
     """[B, J, I], the decisions before the squash."""
 
 
 def dynamic_routing(
-    votes: AnyVotes,
+    votes: Tensor,
     iterations: int = 3,
     initial: Tensor | None = None,
     initial_as: InitialAs = "couplings",
@@ -48,7 +46,7 @@ def dynamic_routing(
     the last, b_kj ← b_kj + vote_kj · v_j.
 
     Args:
-        votes: [B, K, J, I]; or votes that are never all in memory.
+        votes: [B, K, J, I].
         iterations: how often couplings are computed; 1 sums all votes with the same weight.
         initial: initial routing weights, [B, K] (the same for all classes) or [B, K, J].
         initial_as: what `initial` is taken for. "couplings": it is the couplings of the first iteration, and multiplies
@@ -62,7 +60,7 @@ def dynamic_routing(
     >>> result.decisions.shape, result.couplings.sum(dim=2).allclose(torch.ones(2, 12))
     (torch.Size([2, 5, 16]), True)
     """
-    batch, count, classes, attributes = require_votes(votes)
+    batch, count, classes, attributes = require_tensor("votes", votes, "B K J I")
     require_count("iterations", iterations)
     require_choice("initial_as", initial_as, ("couplings", "logits", "gate"))
     require_choice("normalize", normalize, ("classes", "capsules"))
@@ -75,15 +73,7 @@ def dynamic_routing(
         require_same_dtype(votes=votes, initial=initial)
 
     if weights is not None and initial_as == "gate":
-        votes = scale_votes(votes, weights)  # [B, K, J, I]
-    if iterations > 1 and normalize == "classes" and isinstance(votes, ImplicitVotes) and votes.routes:
-        # As logits, weights that are the same for all classes cancel in the softmax.
-        fixed_gain = not (isinstance(gain, Tensor) and gain.requires_grad)
-        if fixed_gain and (initial_as != "logits" or weights is None or weights.shape[2] == 1):
-            decisions, sums = votes.route(iterations, weights if initial_as == "couplings" else None, bias, gain)
-            if weights is not None and initial_as == "logits":
-                decisions = decisions + 0 * weights.sum().to(decisions.dtype)  # a gradient of zero, rather than none
-            return RoutingResult(decisions, None, None, sums)
+        votes = votes * weights.unsqueeze(-1).to(votes.dtype)  # [B, K, J, I]
     wide = torch.promote_types(votes.dtype, torch.float32)
     logits = torch.zeros(batch, count, classes, dtype=wide, device=votes.device)  # [B, K, J]
     if weights is not None and initial_as == "logits":
@@ -94,12 +84,13 @@ def dynamic_routing(
         couplings = torch.softmax(logits, dim=softmax_dim)  # [B, K, J]
         if weights is not None and initial_as == "couplings":
             couplings = weights.expand_as(couplings) if iteration == 0 else couplings * weights  # [B, K, J]
-        sums = gain * sum_votes(votes, couplings)  # [B, J, I]
+        sums = gain * torch.einsum("bkj,bkji->bji", couplings.to(votes.dtype), votes)  # [B, J, I]
         if bias is not None:
             sums = sums + bias  # [B, J, I]
         decisions = squash(sums)  # [B, J, I]
         if iteration + 1 < iterations:
-            logits = logits + agree_with_votes(votes, decisions)  # [B, K, J]
+            agreement = torch.einsum("bkji,bji->bkj", votes, decisions.to(votes.dtype))  # [B, K, J]
+            logits = logits + agreement  # [B, K, J]
     return RoutingResult(decisions, couplings.to(votes.dtype), logits, sums)
 
 
@@ -138,7 +129,7 @@ class DynamicRouting(nn.Module):
         require_choice("normalize", normalize, ("classes", "capsules"))
         self.bias = None if bias_shape is None else nn.Parameter(torch.zeros(bias_shape))  # [J, I]
 
-    def forward(self, votes: AnyVotes, initial: Tensor | None = None, gain: Tensor | float = 1.0) -> RoutingResult:
+    def forward(self, votes: Tensor, initial: Tensor | None = None, gain: Tensor | float = 1.0) -> RoutingResult:
         return dynamic_routing(votes, self.iterations, initial, self.initial_as, self.normalize, self.bias, gain)
 
     def extra_repr(self) -> str:

@@ -18,10 +18,15 @@ from contextcaps.capsules import (
     squash,
 )
 from contextcaps.capsules.correlation import weighted_sum
-from contextcaps.capsules.fused import ImplicitVotes, LeanVotes
 from contextcaps.capsules.routing import InitialAs
-from contextcaps.capsules.summing import AnyVotes, scale_votes
-from contextcaps.models.backend import Backend, choose_backend, computing_dtype
+from contextcaps.engines import (
+    Engine,
+    EngineName,
+    VoteOperands,
+    choose_engine,
+    computing_dtype,
+    load_engine,
+)
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head_base import Head, Intermediates, ModelOutput, Step, count_weights
 
@@ -115,55 +120,50 @@ class CapsuleHead(Head):
         )
         return ModelOutput(lengths(steps.decisions), steps.decisions, intermediates)
 
-    def backend_for(self, capsules: Tensor) -> Backend:
-        """How the votes of capsules [B, K, A] are computed: `config.engine`, or what "auto" comes to."""
-        return choose_backend(self.config, capsules, self.votes.weight)
+    def engine_for(self, capsules: Tensor) -> EngineName:
+        """Return how the votes of capsules [B, K, A] are computed: `config.engine`, or what "auto" comes to."""
+        return choose_engine(self.config.engine, capsules, self.votes.weight, self.crf, self.routing)
 
     def decide(self, capsules: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
         """Decisions [B, J, I] of primary capsules [B, K, A], on the head's own grid or another (H, W)."""
         grid = self.grid if grid is None else grid
-        backend = self.backend_for(capsules)
-        if backend == "plain":
-            votes = self.votes(capsules)  # [B, K, J, I]
-            return self._aggregate(capsules, votes if self.crf is None else self.crf(votes), grid).decisions
-        if backend == "triton":  # torch.compile calls it as it is
-            return torch.compiler.disable(self._decide_implicitly)(capsules, grid, True)
-        return self._decide_implicitly(capsules, grid, False)
+        engine = self.engine_for(capsules)
+        if engine != "plain":
+            return self._decide_with(load_engine(engine), capsules, grid)
+        votes = self.votes(capsules)  # [B, K, J, I]
+        return self._aggregate(capsules, votes if self.crf is None else self.crf(votes), grid).decisions
 
-    def _decide_implicitly(self, capsules: Tensor, grid: tuple[int, int], fused: bool) -> Tensor:
-        return self._aggregate(capsules, self._implicit_votes(capsules, fused), grid, fused).decisions
-
-    def _implicit_votes(self, capsules: Tensor, fused: bool) -> ImplicitVotes:
-        """The votes, after the CRF, of capsules [B, K, A]."""
-        weight: Tensor = self.votes.weight  # [K or D, A, J, I]
-        pairwise = () if self.crf is None else self.crf.potentials
-        shape = (*capsules.shape[:2], *weight.shape[2:])
-        once = self.routing is None or self.routing.iterations == 1
+    def _decide_with(self, engine: Engine, capsules: Tensor, grid: tuple[int, int]) -> Tensor:
+        """`_aggregate` by an engine, which never has all votes as a tensor."""
         dtype = computing_dtype(capsules)
-        if fused:
-            from contextcaps.capsules.fused.triton_votes import FusedVotes
+        votes = VoteOperands(capsules, self.votes.weight, self.crf, dtype)
+        factors, couplings = None, None if self.initial is None else self.initial(capsules, grid)  # [B, K]
+        if self.initial_mode == "gate":
+            factors, couplings = couplings, None  # [B, K]
+        if self.correlation is not None and self.low_level_map is not None:
+            weights = engine.correlation_weights(self.correlation, self.low_level_map(capsules), dtype)  # [B, K, J]
+            if self.routing is not None:
+                weights = weights * self.capsules**0.5
+            factors = weights if factors is None else weights * factors.unsqueeze(-1)  # [B, K, J]
+        if self.routing is None:
+            assert factors is not None
+            sums = self.gain * engine.weighted_sum(votes, factors)  # [B, J, I]
+            return squash(sums if self.bias is None else sums + self.bias)
+        assert isinstance(self.routing, DynamicRouting)
+        if couplings is not None and self.routing.initial_as == "logits":
+            # The same for all classes, they cancel in the softmax: what is left is a factor of one that has no slope.
+            cancelled = torch.softmax(couplings.unsqueeze(-1), dim=2)  # [B, K, 1]
+            factors, couplings = cancelled.squeeze(2) if factors is None else factors * cancelled, None
+        decisions, _ = engine.route(votes, self.routing.iterations, self.gain, self.routing.bias, factors, couplings)
+        return decisions
 
-            backend = FusedVotes(capsules, weight, self.crf, dtype)
-            return ImplicitVotes(backend, (capsules, weight, *pairwise), shape, once, dtype)
-        inputs = tuple(each.to(dtype) for each in (capsules, weight, *pairwise))
-        lean = LeanVotes(inputs[0], inputs[1], self.crf, inputs[2:], keep=not once)
-        return ImplicitVotes(lean, inputs, shape, once)
-
-    def _aggregate(
-        self, capsules: Tensor, votes: AnyVotes, grid: tuple[int, int], fused: bool = False
-    ) -> "_Aggregation":
+    def _aggregate(self, capsules: Tensor, votes: Tensor, grid: tuple[int, int]) -> "_Aggregation":
         """Decisions from the votes (after the CRF, where there is one), with RW, CORR and routing as configured."""
         initial = None if self.initial is None else self.initial(capsules, grid)  # [B, K]
         gate = initial if self.initial_mode == "gate" else None  # [B, K]
         weights = None  # [B, J, K]
         if self.correlation is not None and self.low_level_map is not None:
-            feature_map = self.low_level_map(capsules)  # [B, H, W]
-            if fused:
-                weights = self.correlation.fused_weights(feature_map, votes.dtype)
-            elif isinstance(votes, ImplicitVotes):
-                weights = self.correlation.lean_weights(feature_map)
-            else:
-                weights = self.correlation.weights(feature_map)
+            weights = self.correlation.weights(self.low_level_map(capsules))
 
         if self.routing is None:
             assert weights is not None
@@ -179,9 +179,8 @@ class CapsuleHead(Head):
             priorities = weights.transpose(1, 2) * self.capsules**0.5  # [B, K, J]
             factors = priorities if factors is None else priorities * factors  # [B, K, J]
         if factors is not None:
-            votes = scale_votes(votes, factors)  # [B, K, J, I]
+            votes = votes * factors.unsqueeze(-1).to(votes.dtype)  # [B, K, J, I]
         if isinstance(self.routing, EMRouting):
-            assert isinstance(votes, Tensor)
             clusters = self.routing(votes, lengths(capsules))
             return _Aggregation(clusters.decisions, clusters.means, initial, clusters.couplings, None, weights)
         routed = self.routing(votes, None if gate is not None else initial, self.gain)

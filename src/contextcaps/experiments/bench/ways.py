@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from contextcaps.capsules import unchecked
+from contextcaps.engines import EngineName, EngineUnavailableError
 from contextcaps.experiments.bench.measuring import Memory, Result, autocast, guarded, measure
 from contextcaps.experiments.bench.settings import Mode, Precision
 from contextcaps.experiments.bench.sizes import Size, make_head
@@ -17,7 +18,7 @@ from contextcaps.models.head import CapsuleHead
 __all__ = ["Case", "WAYS", "Way", "measure_case"]
 
 Way = Literal["eager", "compiled", "triton", "lean"]
-WAYS: dict[Way, str] = {"eager": "plain", "compiled": "plain", "triton": "triton", "lean": "lean"}
+WAYS: dict[Way, EngineName] = {"eager": "plain", "compiled": "plain", "triton": "triton", "lean": "lean"}
 """Way → the head's engine: all votes in memory; the same under torch.compile; the kernels; a few votes at a time."""
 
 
@@ -59,13 +60,13 @@ def _measured(case: Case, device: torch.device, seconds: float) -> Result:
 
 def _measured_head(case: Case, device: torch.device, seconds: float) -> Result:
     torch.manual_seed(0)
-    size, backend = case.size, WAYS[case.way]
+    size, engine = case.size, WAYS[case.way]
     memory = Memory(device)
-    head = make_head(case.head, size, backend, device)
+    head = make_head(case.head, size, engine, device)
     head.primary.requires_grad_(False)
     capsules = torch.randn(size.batch, size.capsules, size.attributes, device=device) / size.attributes**0.5
     with autocast(device, case.precision):
-        _require_backend(head, capsules, backend)
+        _require_engine(head, capsules, engine)
     decide: Callable[[Tensor], Tensor] = head.decide
     if case.way == "compiled":
         decide = torch.compile(head.decide, dynamic=False)
@@ -98,11 +99,11 @@ def _measured_head(case: Case, device: torch.device, seconds: float) -> Result:
     return Result(measure(call, memory, seconds, 10 if case.mode == "step" else 1), resident)
 
 
-def _require_backend(head: CapsuleHead, capsules: Tensor, backend: str) -> None:
+def _require_engine(head: CapsuleHead, capsules: Tensor, engine: EngineName) -> None:
     """Refuse what the head would compute in another way than it is asked to."""
     try:
-        taken = head.backend_for(capsules)
-    except ValueError as error:
-        raise ValueError(str(error).rpartition(": ")[2]) from None  # the reason alone
-    if taken != backend:
+        taken = head.engine_for(capsules)
+    except EngineUnavailableError as error:
+        raise ValueError(error.reason) from None
+    if taken != engine:
         raise ValueError(f"the head takes {taken} here")

@@ -21,7 +21,6 @@ __all__ = [
     "back_kernel",
     "decide_kernel",
     "last_kernel",
-    "pairs_kernel",
     "pass_kernel",
     "sum_kernel",
     "undecide_kernel",
@@ -409,27 +408,3 @@ def agreement_kernel(
         base, apart = _vote_base(k, b, B, P, I, JP, WIDE)
         u = tl.load(u_ptr + base + i * apart + j[None, :], mask=inside, other=0.0).to(tl.float32)
         tl.store(out_ptr + (b * K + k) * J + j, tl.sum(u * v, axis=0).to(out_ptr.dtype.element_ty), mask=j < J)
-
-
-@triton.jit
-def pairs_kernel(
-    a_ptr, v_ptr, u_ptr, B, K, P, J,
-    N: tl.constexpr, I: tl.constexpr, JP: tl.constexpr, JB: tl.constexpr, RUN: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """The votes' gradient Σ_n a[n, b, k, j] · v[n, b, i, j], in the place of the votes.
-
-    Program (b, n, block) takes `RUN` capsules and a block of classes.
-    """
-    b = tl.program_id(0).to(tl.int64)
-    k = tl.program_id(1) * RUN + tl.arange(0, RUN)
-    j = tl.program_id(2) * JB + tl.arange(0, JB)
-    known = (k < K)[:, None] & (j < J)[None, :]
-    base, apart = _vote_base(k, b, B, P, I, JP, WIDE)
-    place = u_ptr + base[:, None] + j[None, :]
-    for i in range(I):
-        du = tl.zeros((RUN, JB), tl.float32)
-        for n in tl.static_range(N):
-            a = tl.load(a_ptr + ((n * B + b) * K + k[:, None]) * J + j[None, :], mask=known, other=0.0)
-            v = tl.load(v_ptr + ((n * B + b) * I + i) * JP + j, mask=j < J, other=0.0).to(tl.float32)
-            du += a.to(tl.float32) * v[None, :]
-        tl.store(place + i * apart, du.to(u_ptr.dtype.element_ty), mask=(k < K)[:, None] & (j < JP)[None, :])

@@ -109,7 +109,7 @@ def forward_kernel(
 
 
 @triton.jit
-def _pull_back_messages(d1, d2, p11, p12, p21, p22, PRECISION: tl.constexpr):
+def _messages_vjp(d1, d2, p11, p12, p21, p22, PRECISION: tl.constexpr):
     """The gradient of what was sent, over -scale."""
     g1 = tl.dot(d1, tl.trans(p11), input_precision=PRECISION)
     g1 = tl.dot(d2, tl.trans(p12), g1, input_precision=PRECISION)
@@ -119,7 +119,7 @@ def _pull_back_messages(d1, d2, p11, p12, p21, p22, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def _pull_back_softmax(q1, q2, g1, g2):
+def _softmax_vjp(q1, q2, g1, g2):
     """The gradient of the logits of marginals q, where g is the marginals'."""
     inner = (tl.sum(q1 * g1, axis=1) + tl.sum(q2 * g2, axis=1))[:, None]
     return q1 * (g1 - inner), q2 * (g2 - inner)
@@ -187,8 +187,8 @@ def backward_kernel(
             place += count * I
             kept1.store([place, row, 0], (scale * offset - e1 * scale).to(x.dtype)[None, :, :])
             kept2.store([place, row, J1], (scale * offset - e2 * scale).to(x.dtype)[None, :, :])
-            g1, g2 = _pull_back_messages(d1, d2, p11, p12, p21, p22, PRECISION)
-            g1, g2 = _pull_back_softmax(e1, e2, g1, g2)
+            g1, g2 = _messages_vjp(d1, d2, p11, p12, p21, p22, PRECISION)
+            g1, g2 = _softmax_vjp(e1, e2, g1, g2)
             d1, d2 = (g1 * -scale).to(x.dtype), (g2 * -scale).to(x.dtype)
             place += count * I
             kept1.store([place, row, 0], d1[None, :, :])
@@ -199,8 +199,8 @@ def backward_kernel(
             e1, e2, z = _exponentials(l1, l2)
             z = z[:, None]
             e1, e2 = e1 * z, e2 * z  # the first marginals
-        g1, g2 = _pull_back_messages(d1, d2, p11, p12, p21, p22, PRECISION)
-        g1, g2 = _pull_back_softmax(e1, e2, g1, g2)
+        g1, g2 = _messages_vjp(d1, d2, p11, p12, p21, p22, PRECISION)
+        g1, g2 = _softmax_vjp(e1, e2, g1, g2)
         g1, g2 = g1 * -scale, g2 * -scale
         if ITERATIONS == 2:
             g1 += d1.to(tl.float32)

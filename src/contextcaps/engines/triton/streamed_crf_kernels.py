@@ -6,7 +6,7 @@ Rows have JP ≥ J columns. What is written has zeros beyond J, whatever was rea
 import triton
 import triton.language as tl
 
-__all__ = ["pull_kernel", "send_kernel"]
+__all__ = ["send_kernel", "softmax_vjp_kernel"]
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -27,7 +27,7 @@ def send_kernel(l_ptr, out_ptr, J, JP, scale, offset, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def pull_kernel(l_ptr, h_ptr, out_ptr, J, JP, scale, WIDTH: tl.constexpr):
+def softmax_vjp_kernel(l_ptr, h_ptr, out_ptr, J, JP, scale, WIDTH: tl.constexpr):
     """out[row, :] = q · (h - Σ q · h) · -scale, q = softmax(l[row, :]); may take the place of h."""
     row, j = tl.program_id(0).to(tl.int64) * JP, tl.arange(0, WIDTH)
     q = _softmax(l_ptr + row, j, J)

@@ -1,29 +1,26 @@
 """Whether the Triton kernels can run, and if not, why."""
 
-import functools
 import importlib.util
 import os
 
 import torch
 
-__all__ = ["why_not_fused"]
+__all__ = ["INTERPRETED", "why_not_triton"]
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+"""Whether Triton runs its kernels on the CPU, in Python (for tests). Triton itself asks but once, too."""
+
+_INSTALLED = importlib.util.find_spec("triton") is not None
 _KINDS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-@functools.cache
-def interpreted() -> bool:
-    """Whether Triton runs its kernels on the CPU, in Python (for tests). Triton itself asks but once."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def why_not_fused(device: torch.device, dtype: torch.dtype) -> str | None:
-    """What keeps the Triton kernels from computing there and in this precision; None if nothing does."""
-    if importlib.util.find_spec("triton") is None:
+def why_not_triton(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return what keeps the Triton kernels from computing there and in this precision; None if nothing does."""
+    if not _INSTALLED:
         return "Triton is not installed"
     if dtype not in _KINDS:
         return f"the kernels know float32, bfloat16 and float16, not {str(dtype).removeprefix('torch.')}"
-    if interpreted():
+    if INTERPRETED:
         return None
     if device.type != "cuda":
         return f"the kernels run on GPUs, not on {device.type}"

@@ -1,0 +1,58 @@
+"""The one place that chooses an engine: what it takes by itself, and what it refuses."""
+
+from unittest import mock
+
+import pytest
+import torch
+
+from contextcaps.capsules import DynamicRouting, EMRouting, MeanFieldCRF
+from contextcaps.engines import choose, choose_engine
+
+WEIGHT = torch.zeros(1, 1, 4, 2)  # [D, A, J, I]: eight votes a capsule
+
+
+def capsules(votes: int, device: str = "cpu", dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Capsules [1, K, 1] with so many votes, that nobody reads; on a GPU they need none."""
+    made = torch.empty(1, 1, 1, dtype=dtype).expand(1, votes // 8, 1)
+    if device == "cpu":
+        return made
+    return mock.Mock(shape=made.shape, device=torch.device(device), dtype=dtype, is_cuda=True)
+
+
+@pytest.mark.parametrize(("votes", "expected"), [(1 << 21, "plain"), (1 << 22, "lean")])
+def test_many_votes_on_a_cpu(votes, expected) -> None:
+    assert choose_engine("auto", capsules(votes), WEIGHT, None, DynamicRouting()) == expected
+    assert choose_engine("auto", capsules(votes), WEIGHT, None, None) == expected  # CORR in the place of routing
+
+
+@pytest.mark.parametrize(
+    ("votes", "dtype", "literal", "expected"),
+    [
+        (1 << 19, torch.bfloat16, False, "plain"),
+        (1 << 20, torch.bfloat16, False, "triton"),
+        (1 << 29, torch.float32, False, "plain"),
+        (1 << 30, torch.float32, False, "lean"),
+        (1 << 25, torch.bfloat16, True, "plain"),
+        (1 << 26, torch.bfloat16, True, "lean"),
+    ],
+)
+def test_on_a_gpu(votes, dtype, literal, expected) -> None:
+    crf = MeanFieldCRF(4, literal=literal)
+    with mock.patch.object(choose, "why_not_triton", return_value=None):
+        assert choose_engine("auto", capsules(votes, "cuda", dtype), WEIGHT, crf, DynamicRouting()) == expected
+
+
+def test_without_triton() -> None:
+    half = capsules(1 << 29, "cuda", torch.bfloat16)
+    with mock.patch.object(choose, "why_not_triton", return_value="Triton is not installed"):
+        assert choose_engine("auto", half, WEIGHT, None, DynamicRouting()) == "plain"
+        with pytest.raises(ValueError, match="expected 'auto', 'lean' or 'plain', got 'triton': Triton is not inst"):
+            choose_engine("triton", half, WEIGHT, None, DynamicRouting())
+
+
+@pytest.mark.parametrize("routing", [EMRouting(4), DynamicRouting(normalize="capsules")])
+def test_what_needs_all_votes_at_once(routing) -> None:
+    for requested in ("auto", "lean", "plain"):
+        assert choose_engine(requested, capsules(1 << 24), WEIGHT, None, routing) == "plain"
+    with pytest.raises(ValueError, match=r"expected 'auto' or 'plain', got 'triton': .* needs all votes at once"):
+        choose_engine("triton", capsules(1 << 24), WEIGHT, None, routing)
