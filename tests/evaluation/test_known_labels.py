@@ -24,7 +24,7 @@ from contextcaps.models import create_model
 from contextcaps.models.loading import load_model
 from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.losses import LOSSES, margin_loss
-from contextcaps.training.module import TaggingModule
+from contextcaps.training.step import TaggingModule
 from contextcaps.training.trainer import resume, train
 
 

@@ -160,7 +160,7 @@ def test_all_that_do_not_fit_beside_others_are_done_alone(cache, tmp_path, monke
         "import json, pathlib, sys; place = pathlib.Path(sys.argv[1]); first = not place.exists(); "
         "place.mkdir(exist_ok=True); (place / 'metrics.csv').touch(); "
         "(place / 'run.json').write_text(json.dumps({'state': 'failed' if first else 'finished'})); "
-        "sys.exit('CUDA out of memory' if first else 0)"
+        "sys.exit(4 if first else 0)"
     )
     monkeypatch.setattr(running, "_WORKER", worker)
     monkeypatch.setattr(running, "_PAUSE", 1.0)

@@ -15,9 +15,9 @@ from small_run import finals, small_config, small_words
 
 from contextcaps.data import open_source, prepare
 from contextcaps.data.loading import PreparedLoader
-from contextcaps.evaluation.evaluate import evaluate
 from contextcaps.evaluation.predictions import predict
 from contextcaps.models import create_model
+from contextcaps.training.evaluate import evaluate
 from contextcaps.training.trainer import train
 
 COMMAND = [sys.executable, "-m", "contextcaps.cli"]

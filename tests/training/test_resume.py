@@ -14,7 +14,8 @@ import torch
 from small_run import finals, rows, small_config, small_words
 
 from contextcaps.training.checkpoints import CheckpointError, Checkpoints
-from contextcaps.training.loop import NonFiniteLoss, StoppedRun, TrainingLoop
+from contextcaps.training.failures import Diverged, StoppedRun
+from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.runs import Run, RunError
 from contextcaps.training.trainer import resume, train
 
@@ -389,7 +390,7 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path, cache, whole) -> None
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path, cache, monkeypatch) -> None:
-    from contextcaps.training.module import TaggingModule
+    from contextcaps.training.step import TaggingModule
 
     step = TaggingModule.training_step
 
@@ -399,9 +400,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path, cache, monkeypatch) ->
         return step(module, batch, index)
 
     monkeypatch.setattr(TaggingModule, "training_step", spoil)
-    with pytest.raises(
-        NonFiniteLoss, match=r"the loss is nan at step 9 \(epoch 2\); the last good checkpoint is .*last"
-    ):
+    with pytest.raises(Diverged, match=r"the loss is nan at step 9 \(epoch 2\); the last good checkpoint is .*last"):
         train(small_config(tmp_path / "run", cache), progress=False)
     state = Checkpoints(tmp_path / "run" / "checkpoints").load()
     assert state["progress"]["step"] == 8
@@ -421,7 +420,7 @@ def test_a_gradient_that_is_no_number_is_never_saved(tmp_path, cache, monkeypatc
         take(loop)
 
     monkeypatch.setattr(TrainingLoop, "_step", spoil)
-    with pytest.raises(NonFiniteLoss, match=rf"no numbers any more at step {step} .*the last good checkpoint is"):
+    with pytest.raises(Diverged, match=rf"no numbers any more at step {step} .*the last good checkpoint is"):
         train(small_config(tmp_path / "run", cache, clip=clip, ema=0.0), progress=False)
     state = Checkpoints(tmp_path / "run" / "checkpoints").load()
     assert state["progress"]["step"] == step - 1

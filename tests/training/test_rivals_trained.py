@@ -11,7 +11,8 @@ from small_run import finals, rows, small_config
 import contextcaps
 from contextcaps.models.rivals.ml_gcn import label_graph
 from contextcaps.training.data import open_training_parts
-from contextcaps.training.loop import StoppedRun, TrainingLoop
+from contextcaps.training.failures import StoppedRun
+from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.trainer import resume, train
 
 SMALL = {

@@ -11,8 +11,8 @@ from small_run import finals, rows, small_config, small_words
 import contextcaps
 from contextcaps import cli
 from contextcaps.data import DataError
-from contextcaps.evaluation.evaluate import evaluate
 from contextcaps.training.config import TrainConfig
+from contextcaps.training.evaluate import evaluate
 from contextcaps.training.runs import Run
 from contextcaps.training.trainer import train
 
@@ -174,7 +174,7 @@ def test_bad_images_are_left_out_and_reported(tmp_path, cache, capsys) -> None:
 
 
 def test_out_of_memory_is_one_message(tmp_path, cache, monkeypatch) -> None:
-    from contextcaps.training.module import TaggingModule
+    from contextcaps.training.step import TaggingModule
 
     def exhaust(module, batch, index):
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -6,7 +6,7 @@
             print(finding.message)
 
 What counts as what is in the constants below. A loss that is no number is another matter:
-`contextcaps.training.diagnosis`.
+`contextcaps.training.divergence`.
 """
 
 import collections

@@ -16,14 +16,12 @@ from contextcaps.models.trained import Trained
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.class_weights import class_weights
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.data import Part, open_training_parts
-from contextcaps.training.failures import failures_told
-from contextcaps.training.features import keep_features
+from contextcaps.training.data import Part, keep_features, open_training_parts
+from contextcaps.training.failures import StoppedRun, record_failures
 from contextcaps.training.labels import learn_labels
 from contextcaps.training.lightning import Fabric
-from contextcaps.training.loop import Progress, StoppedRun, TrainingLoop
+from contextcaps.training.loop import Progress, TrainingLoop
 from contextcaps.training.losses import settled_loss
-from contextcaps.training.module import TaggingModule
 from contextcaps.training.processes import (
     device_name,
     make_fabric,
@@ -32,6 +30,7 @@ from contextcaps.training.processes import (
 )
 from contextcaps.training.recording import Recorder, SilentRecorder
 from contextcaps.training.runs import Run, RunError, now, versions
+from contextcaps.training.step import TaggingModule
 from contextcaps.training.validation import Validation
 
 __all__ = ["TrainingResult", "network_config", "resume", "train"]
@@ -66,8 +65,8 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
 
     Raises:
         ValueError: something about the configuration, the data or the folder is wrong.
-        NonFiniteLoss: the loss became infinite or no number.
-        OSError: the disk is full, or cannot be written to.
+        Diverged: the loss or the weights became infinite or no numbers.
+        OutOfMemory, DiskFull: what they say; all three are a `TrainingFailure`, which is an `OSError`.
         StoppedRun: somebody pressed Ctrl-C; the run was saved.
     """
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
@@ -159,8 +158,8 @@ def _require_batches(config: TrainConfig, images: int) -> None:
 def _train(
     run: Run | None, config: TrainConfig, parts: tuple[Part, Part], network_config: ModelConfig, progress: bool
 ) -> TrainingResult:
-    """Train in every process; the first one has the run, and its lock."""
-    with contextlib.nullcontext() if run is None else run.locked(), failures_told(run):
+    """Train in every process; rank zero has the run, and its lock."""
+    with contextlib.nullcontext() if run is None else run.locked(), record_failures(run):
         if run is not None:
             config = run.config
             for part in parts:
@@ -242,6 +241,8 @@ def _loop(
         write_atomically(run.folder / "network.yaml", network_config.to_yaml())
         run.record(
             state="running",
+            failure=None,
+            ended=None,
             begun=run.facts.get("begun", now()),
             model=config.model,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
@@ -318,8 +319,8 @@ def export(run: Run, network_config: ModelConfig, progress: Progress, frequencie
     state = run.checkpoints.read(run.checkpoints.best)
     network = CapsuleNetwork(network_config, start=False)
     weights = state["network"]
-    if state["average"] is not None:
-        weights = {**weights, **state["average"]["means"]}
+    if state["ema"] is not None:
+        weights = {**weights, **state["ema"]["means"]}
     network.load_state_dict(weights)
     best = progress.best
     assert best is not None
