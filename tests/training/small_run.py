@@ -10,13 +10,13 @@ import torch
 from contextcaps.training.config import TrainConfig
 
 FLAGS = {
-    "data": "scenes?count=96&size=32",
+    "data": "scenes?count=48&size=32",
     "model": "contextcaps",
     "image_size": 32,
     "backbone": "small",
     "options": {"capsules.types": 2},
     "epochs": 3,
-    "batch_size": 16,
+    "batch_size": 8,
     "ema": 0.9,
     "checkpoint_steps": 1,
     "log_steps": 2,
