@@ -19,7 +19,7 @@ from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.runs import Run, RunError, RunState
 from contextcaps.training.trainer import resume, train
 
-pytestmark = pytest.mark.usefixtures("no_curves")
+pytestmark = pytest.mark.usefixtures("quick_runs")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def cache(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, cache, no_curves):
+def whole(tmp_path_factory, cache):
     """A run that nobody stopped."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     train(small_config(folder, cache), progress=False)
