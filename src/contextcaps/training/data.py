@@ -27,11 +27,11 @@ class Part:
 
     source: Source
     size: int | tuple[int, int]
-    """Of the images, in pixels."""
+    """Side, or height and width, of the images in pixels."""
     prepared: Prepared | None = None
     """The prepared copy, once `prepare` has been called."""
     features: Features | None = None
-    """What a frozen backbone makes of the images; loaders then give this instead of them."""
+    """A frozen backbone's features of the images; loaders then give these instead of them."""
 
     @property
     def classes(self) -> tuple[str, ...]:

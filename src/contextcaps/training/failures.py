@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 OUT_OF_MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError)
-"""What torch and Python raise."""
+"""The errors of torch and Python that mean it."""
 
 
 class TrainingFailure(OSError):

@@ -34,7 +34,7 @@ _FORMAT = 1
 _BATCH = 64
 """Images at once. Fixed, since what augmentation draws depends on it."""
 _SEED = 0
-"""Of the views' augmentation: the same in all runs, which can then share them."""
+"""Seed of the views' augmentation: the same in all runs, which can then share them."""
 
 
 class Features:
@@ -155,7 +155,7 @@ def _open(final: Path, prepared: Prepared) -> Features | None:
 def _key(
     network: CapsuleNetwork, prepared: Prepared, augmentation: Augmentation | None, views: int, precision: str
 ) -> str:
-    """What features depend on besides the images, as 16 digits."""
+    """Return 16 digits that stand for everything that features depend on besides the images."""
     config = network.config
     digest = hashlib.sha256()
     for tensor in (*network.backbone.state_dict().values(), network.pixel_mean, network.pixel_std):

@@ -26,7 +26,7 @@ _KINDS: dict[str, type] = {
     **dict.fromkeys(("seed", "parameters", "processes", "classes"), int),
     **dict.fromkeys(("failure", "fingerprints", "contents", "images", "memory", "versions"), dict),
 }
-"""Of what run.json says, where it says it."""
+"""Types of the facts in run.json."""
 _PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "kornia", "safetensors", "timm")
 
 
@@ -45,12 +45,12 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class RunState:
-    """What a run's run.json says."""
+    """The content of a run's run.json."""
 
     state: State | None
     """None before the training has begun. A process that was killed leaves "running"."""
     failure: Failure | None
-    """Of a failed run."""
+    """Why it failed, if it did."""
     facts: dict[str, Any]
     """All of it, as it is in the file."""
 

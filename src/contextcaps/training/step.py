@@ -1,4 +1,4 @@
-"""What one training step computes (augmentation, network, loss), and the optimiser and schedule that use it.
+"""One training step (augmentation, network, loss), and the optimiser and schedule that use it.
 
 `contextcaps.train` runs it in its own loop (`contextcaps.training.loop`), on Lightning's Fabric; as a `LightningModule`
 it works in a `pytorch_lightning.Trainer` as well.

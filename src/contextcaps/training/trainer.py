@@ -12,15 +12,15 @@ import torch
 from contextcaps.atomic import write_atomically
 from contextcaps.data.problems import Problem, left_out
 from contextcaps.models import CapsuleNetwork, ModelConfig, model_config
-from contextcaps.models.trained import Trained
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.class_weights import class_weights
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, keep_features, open_training_parts
+from contextcaps.training.export import export, export_what_there_is, mark_best_again
 from contextcaps.training.failures import StoppedRun, record_failures
 from contextcaps.training.labels import learn_labels
 from contextcaps.training.lightning import Fabric
-from contextcaps.training.loop import Progress, TrainingLoop
+from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.losses import settled_loss
 from contextcaps.training.processes import (
     device_name,
@@ -128,7 +128,7 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
 
 
 def _require_same_network(run: Run, network: ModelConfig) -> None:
-    """A preset may have changed since a run began; that the data have is told later, by what they are."""
+    """Refuse a preset that has changed since the run began; that the data have is told later, by what they are."""
     path = run.folder / "network.yaml"
     if not path.is_file():
         return
@@ -143,7 +143,7 @@ def _require_same_network(run: Run, network: ModelConfig) -> None:
 
 
 def _require_batches(config: TrainConfig, images: int) -> None:
-    """There is at least one batch for each process."""
+    """Refuse a batch size that leaves a process without a batch."""
     processes = config.devices * config.nodes
     if images // processes < config.batch_size:
         each = "" if processes == 1 else f" for {processes} processes"
@@ -180,7 +180,7 @@ def _train(
                 run.record(state="finished", ended=now())
         except StoppedRun:
             if fabric.is_global_zero:
-                _export_what_there_is(run, network_config, loop.progress, frequencies)
+                export_what_there_is(run, network_config, loop.progress, frequencies)
                 run.record(state="stopped", ended=now())
             raise
         finally:
@@ -195,7 +195,7 @@ def _train(
 def _loop(
     fabric: Fabric, run: Run, parts: tuple[Part, Part], network_config: ModelConfig, progress: bool
 ) -> tuple[TrainingLoop, SilentRecorder]:
-    """The loop, where the last checkpoint left it, and what records it."""
+    """Make the loop, where the last checkpoint left it, and what records it."""
     config, (training, validating) = run.config, parts
     _require_batches(config, len(training))
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
@@ -237,7 +237,7 @@ def _loop(
     if state is not None:
         loop.load_state_dict(state)
     if fabric.is_global_zero:
-        _mend_best(run, loop.progress)
+        mark_best_again(run, loop.progress)
         write_atomically(run.folder / "network.yaml", network_config.to_yaml())
         run.record(
             state="running",
@@ -257,20 +257,6 @@ def _loop(
             ended = f"{run.folder} has ended, after step {step}; its model is exported again"
             print(ended if loop.is_done() else going_on, file=sys.stderr, flush=True)
     return loop, recorder
-
-
-def _mend_best(run: Run, progress: Progress) -> None:
-    """Where a kill came between saving the last checkpoint and marking it as the best."""
-    best = progress.best
-    if best is None or best is not progress.history[-1] or progress.batch != 0:
-        return
-    checkpoints = run.checkpoints
-    try:
-        steps = checkpoints.read(checkpoints.best)["progress"]["step"]
-    except ValueError:
-        steps = -1
-    if steps != best["step"]:
-        checkpoints.mark_best()
 
 
 def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
@@ -299,41 +285,6 @@ def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
 
 
 def _tell_left_out(config: TrainConfig, found: list[Problem]) -> None:
-    """What could not be used of the data."""
+    """Tell what could not be used of the data."""
     if found:
         print(f"warning: {left_out(config.data, found)}", file=sys.stderr, flush=True)
-
-
-def _export_what_there_is(run: Run, network: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
-    """Of a run that was stopped, the best epoch so far; a failure is no reason not to say how to go on."""
-    if not progress.history:
-        return
-    try:
-        export(run, network, progress, frequencies)
-    except (OSError, ValueError) as error:
-        print(f"warning: no model was exported: {error}", file=sys.stderr, flush=True)
-
-
-def export(run: Run, network_config: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
-    """Write the best epoch's network, its thresholds and where it came from into the run's model folder."""
-    state = run.checkpoints.read(run.checkpoints.best)
-    network = CapsuleNetwork(network_config, start=False)
-    weights = state["network"]
-    if state["ema"] is not None:
-        weights = {**weights, **state["ema"]["means"]}
-    network.load_state_dict(weights)
-    best = progress.best
-    assert best is not None
-    network.save_pretrained(run.model_folder)
-    Trained(
-        thresholds=tuple(progress.thresholds),
-        frequencies=tuple(frequencies),
-        seed=run.config.seed,
-        data=run.config.data,
-        val_data=run.config.val_data,
-        split_seed=run.config.split_seed,
-        val_as_test=run.config.val_as_test,
-        epoch=int(best["epoch"]),
-        metrics={name: value for name, value in best.items() if name.startswith(("val_", "prior_"))},
-        versions=versions(),
-    ).write(run.model_folder, network_config)

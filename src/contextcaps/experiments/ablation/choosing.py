@@ -41,7 +41,7 @@ class Choice:
     tries: tuple[Try, ...]
     """None where there was nothing to choose from."""
     number: int = 0
-    """Of the try that was taken, or 0."""
+    """Number of the try that was taken, or 0."""
 
 
 def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:

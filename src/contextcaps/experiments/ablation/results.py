@@ -47,7 +47,7 @@ class RunResult:
     prior: dict[str, float]
     """The same of the constant prior."""
     image_interval: Estimate
-    """Of the mAP, from the bootstrap over test images."""
+    """Interval of the mAP, from the bootstrap over test images."""
     class_precision: dict[str, float]
     """Class → average precision; NaN without a positive."""
     frequencies: dict[str, float]
@@ -56,9 +56,9 @@ class RunResult:
     """One record per epoch."""
     parameters: int
     seconds_per_image: float
-    """Of training, without validation; the median over the epochs, without the first if there are more."""
+    """Seconds of training, without validation; the median over the epochs, without the first if there are more."""
     seconds: float
-    """Of all epochs, with validations."""
+    """Seconds of all epochs, with validations."""
     config: TrainConfig
     """What it was trained with."""
     facts: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What a person sees while a grid is run: a line for each run that ends, and on a terminal those under way."""
+"""Progress of a grid for people: a line for each run that ends, and on a terminal those under way."""
 
 import csv
 import dataclasses
