@@ -20,13 +20,14 @@ import contextcaps
 from contextcaps.cli import main
 from contextcaps.data import DataError
 from contextcaps.data.augmentation import AugmentationConfig
-from contextcaps.experiments.ablation import AblateConfig, ablate, ablate_command, running, watching
+from contextcaps.experiments.ablation import AblateConfig, ablate, ablate_command, running, watching, worker
 from contextcaps.experiments.ablation.results import read_epochs, run_folder
 from contextcaps.experiments.ablation.running import Job, Runner
 from contextcaps.experiments.ablation.watching import Watch
 from contextcaps.experiments.ablation.worker import is_finished, is_trained
 from contextcaps.experiments.small_scenes import SMALL_TRAINING, ablation_defaults, small_scenes
 from contextcaps.training.config import TrainConfig
+from contextcaps.training.failures import DiskFull, Diverged, OutOfMemory, StoppedRun
 from contextcaps.training.runs import RunError, RunState
 
 BASE = TrainConfig.from_dict({**FLAGS, "batch_size": 16, "epochs": 1, "ema": 0.0, "model": "capsnet"})
@@ -155,15 +156,41 @@ def test_a_run_that_fails_does_not_stop_the_others(cache, tmp_path) -> None:
     assert is_finished(tmp_path / "good")
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Diverged("the loss is nan"), 3),
+        (OutOfMemory("try a smaller batch"), 4),
+        (DiskFull("the disk is full"), 1),
+        (OSError("no route to host"), 1),
+        (RunError("holds a run already"), 2),
+        (StoppedRun(Path("run"), 3, 1, 2), 130),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_the_exit_code_of_a_runs_process_says_how_it_ended(error, code, tmp_path, monkeypatch, capsys) -> None:
+    def fail(folder: Path, job: dict) -> None:
+        raise error
+
+    (tmp_path / "job.json").write_text("{}")
+    monkeypatch.setattr(worker, "work", fail)
+    monkeypatch.setattr(worker, "_end_with_parent", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["worker", str(tmp_path / "run"), str(tmp_path / "job.json")])
+    with pytest.raises(SystemExit) as end:
+        worker.main()
+    assert end.value.code == code
+    assert capsys.readouterr().err.strip() == str(error)
+
+
 def test_all_that_do_not_fit_beside_others_are_done_alone(cache, tmp_path, monkeypatch) -> None:
     """Also where several end between two looks."""
-    worker = (
+    program = (
         "import json, pathlib, sys; place = pathlib.Path(sys.argv[1]); first = not place.exists(); "
         "place.mkdir(exist_ok=True); (place / 'metrics.csv').touch(); "
         "(place / 'run.json').write_text(json.dumps({'state': 'failed' if first else 'finished'})); "
         "sys.exit(4 if first else 0)"
     )
-    monkeypatch.setattr(running, "_WORKER", worker)
+    monkeypatch.setattr(running, "_WORKER", program)
     monkeypatch.setattr(running, "_PAUSE", 1.0)
     names = ["one", "two", "three"]
     with Watch(False) as watch:
