@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from small_run import finals, small_config
-from test_module import CLASSES, batch
+from test_step import CLASSES, batch
 
 import reference
 from contextcaps.evaluation.known.cooccurrence import fit_cooccurrence

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import tyro
 from run_here import run_here
-from small_run import FLAGS, finals
+from small_run import FLAGS, finals, quick_runs
 
 import contextcaps
 from contextcaps.cli import main
@@ -31,6 +31,12 @@ from contextcaps.training.failures import DiskFull, Diverged, OutOfMemory, Stopp
 from contextcaps.training.runs import RunError, RunState
 
 BASE = TrainConfig.from_dict({**FLAGS, "batch_size": 16, "epochs": 1, "ema": 0.0, "model": "capsnet"})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick():
+    with quick_runs():
+        yield
 
 
 @pytest.fixture(scope="module")

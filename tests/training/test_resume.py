@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_run import finals, rows, small_config, small_words
+from small_run import finals, quick_runs, rows, small_config, small_words
 
 from contextcaps.training.checkpoints import CheckpointError, Checkpoints
 from contextcaps.training.failures import DiskFull, Diverged, StoppedRun
@@ -19,7 +19,11 @@ from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.runs import Run, RunError, RunState
 from contextcaps.training.trainer import resume, train
 
-pytestmark = pytest.mark.usefixtures("quick_runs")
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick():
+    with quick_runs():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_run import finals, rows, small_config
+from small_run import finals, quick_runs, rows, small_config
 
 import contextcaps
 from contextcaps.models.rivals.ml_gcn import label_graph
@@ -15,12 +15,17 @@ from contextcaps.training.failures import StoppedRun
 from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.trainer import resume, train
 
-pytestmark = pytest.mark.usefixtures("quick_runs")
 SMALL = {
     "ml-decoder": {"ml_decoder.width": 16, "ml_decoder.attention_heads": 2},
     "query2label": {"query2label.width": 16, "query2label.attention_heads": 2},
     "ml-gcn": {"ml_gcn.width": 16},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick():
+    with quick_runs():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_run import finals, rows, small_config, small_words
+from small_run import finals, quick_runs, rows, small_config, small_words
 
 import contextcaps
 from contextcaps import cli
@@ -16,8 +16,6 @@ from contextcaps.training.evaluate import evaluate
 from contextcaps.training.failures import OutOfMemory
 from contextcaps.training.runs import Run, RunState
 from contextcaps.training.trainer import train
-
-pytestmark = pytest.mark.usefixtures("quick_runs")  # but the module's run
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +28,13 @@ def run(tmp_path_factory, cache) -> Path:
     folder = tmp_path_factory.mktemp("trained") / "run"
     train(small_config(folder, cache), progress=False)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _quick(run):
+    """All runs but the module's own."""
+    with quick_runs():
+        yield
 
 
 def test_a_run_holds_everything(run) -> None:
