@@ -17,7 +17,8 @@ _LONGER = {
     "data": "scenes?count=96&size=32",
     "batch_size": 16,
     "epochs": 4,
-}  # so that most kills fall into the training
+}
+"""So that most kills fall into the training."""
 
 
 def start(words: list[str]) -> subprocess.Popen:
