@@ -71,15 +71,16 @@ class StoppedRun(KeyboardInterrupt):
         folder: the run's.
         step: steps that were done.
         epoch, epochs: the epoch under way, from 1, and how many there are.
-        command: what goes on with it; by default `contextcaps train --resume`.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.INTERRUPTED
 
-    def __init__(self, folder: Path, step: int, epoch: int, epochs: int, command: str | None = None) -> None:
+    def __init__(self, folder: Path, step: int, epoch: int, epochs: int) -> None:
         self.folder, self.step, self.epoch, self.epochs = folder, step, epoch, epochs
-        self.command = f"contextcaps train --resume {shlex.quote(str(folder))}" if command is None else command
-        super().__init__(f"stopped after step {step} (epoch {epoch} of {epochs}) and saved; go on with: {self.command}")
+        super().__init__(
+            f"stopped after step {step} (epoch {epoch} of {epochs}) and saved; go on with: "
+            f"contextcaps train --resume {shlex.quote(str(folder))}"
+        )
 
 
 @contextlib.contextmanager
