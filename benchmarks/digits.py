@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from contextcaps.evaluation.evaluate import evaluate
+from contextcaps.training.evaluate import evaluate
 
 
 def wrong_images(scores: Tensor, targets: Tensor) -> Tensor:

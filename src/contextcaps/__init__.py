@@ -7,11 +7,11 @@ from contextcaps.version import __version__
 
 if TYPE_CHECKING:
     from contextcaps.data import open_source
-    from contextcaps.evaluation.evaluate import evaluate
     from contextcaps.experiments.ablation import ablate
     from contextcaps.models import CapsuleNetwork, ModelConfig, create_model, list_models
     from contextcaps.tagging import load
     from contextcaps.training.config import TrainConfig
+    from contextcaps.training.evaluate import evaluate
     from contextcaps.training.trainer import resume, train
 
 __all__ = [
@@ -36,7 +36,7 @@ __getattr__, __dir__ = lazy_names(
         "data": ["open_source"],
         "training.config": ["TrainConfig"],
         "training.trainer": ["train", "resume"],
-        "evaluation.evaluate": ["evaluate"],
+        "training.evaluate": ["evaluate"],
         "tagging": ["load"],
         "experiments.ablation": ["ablate"],
     },

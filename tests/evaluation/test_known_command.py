@@ -9,8 +9,8 @@ from small_run import small_config
 
 from contextcaps.cli import main
 from contextcaps.documents import signed
-from contextcaps.evaluation.evaluate import evaluate
 from contextcaps.models import create_model
+from contextcaps.training.evaluate import evaluate
 from contextcaps.training.trainer import train
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from small_run import finals, small_config
-from test_module import CLASSES, batch
+from test_step import CLASSES, batch
 
 import reference
 from contextcaps.evaluation.known.cooccurrence import fit_cooccurrence
@@ -24,7 +24,7 @@ from contextcaps.models import create_model
 from contextcaps.models.loading import load_model
 from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.losses import LOSSES, margin_loss
-from contextcaps.training.module import TaggingModule
+from contextcaps.training.step import TaggingModule
 from contextcaps.training.trainer import resume, train
 
 

@@ -181,7 +181,9 @@ def test_the_best_try_on_validation_is_chosen(tmp_path: Path) -> None:
     diverged = try_folder(tmp_path, entry, 2)
     diverged.mkdir()
     (diverged / "metrics.csv").write_text("epoch,val_mAP\n1,0.9\n")
-    (diverged / "run.json").write_text(json.dumps({"state": "failed", "failure": "the loss is nan at step 7"}))
+    (diverged / "run.json").write_text(
+        json.dumps({"state": "failed", "failure": {"kind": "diverged", "message": "nan"}})
+    )
     assert has_diverged(diverged)
     assert not has_diverged(folder)
     choice = choose(plan, entry, tmp_path)

@@ -14,22 +14,29 @@ from pathlib import Path
 import pytest
 import tyro
 from run_here import run_here
-from small_run import FLAGS, finals
+from small_run import FLAGS, finals, quick_runs
 
 import contextcaps
 from contextcaps.cli import main
 from contextcaps.data import DataError
 from contextcaps.data.augmentation import AugmentationConfig
-from contextcaps.experiments.ablation import AblateConfig, ablate, ablate_command, running, watching
+from contextcaps.experiments.ablation import AblateConfig, ablate, ablate_command, running, watching, worker
 from contextcaps.experiments.ablation.results import read_epochs, run_folder
 from contextcaps.experiments.ablation.running import Job, Runner
 from contextcaps.experiments.ablation.watching import Watch
 from contextcaps.experiments.ablation.worker import is_finished, is_trained
 from contextcaps.experiments.small_scenes import SMALL_TRAINING, ablation_defaults, small_scenes
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.runs import RunError
+from contextcaps.training.failures import DiskFull, Diverged, OutOfMemory, StoppedRun
+from contextcaps.training.runs import RunError, RunState
 
-BASE = TrainConfig.from_dict({**FLAGS, "data": "scenes?count=48&size=32", "epochs": 1, "ema": 0.0, "model": "capsnet"})
+BASE = TrainConfig.from_dict({**FLAGS, "batch_size": 16, "epochs": 1, "ema": 0.0, "model": "capsnet"})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick():
+    with quick_runs():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +75,7 @@ def test_a_whole_grid(whole) -> None:
     divisions = set()
     for model in document["models"]:
         for seed in (0, 1):
-            facts = json.loads((run_folder(whole, model["label"], seed) / "run.json").read_text())
+            facts = RunState.read(run_folder(whole, model["label"], seed)).facts
             divisions.add(json.dumps(facts["fingerprints"]))
             assert facts["seed"] == seed
             assert facts["memory"]["bytes"] > 0
@@ -127,6 +134,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_result(whole, cache, tmp_pa
     _wait_for(lambda: (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir()), process)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    monkeypatch.setattr(Runner, "run", run_here)  # which waits until the run's own process has saved itself
     ablation = ablate(models="capsnet", train=small(cache), seeds=1, out=out, resamples=20, progress=False)
     assert ablation.report.missing == ()
     assert finals(run) == finals(run_folder(whole, "capsnet", 0))
@@ -154,15 +162,41 @@ def test_a_run_that_fails_does_not_stop_the_others(cache, tmp_path) -> None:
     assert is_finished(tmp_path / "good")
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Diverged("the loss is nan"), 3),
+        (OutOfMemory("try a smaller batch"), 4),
+        (DiskFull("the disk is full"), 1),
+        (OSError("no route to host"), 1),
+        (RunError("holds a run already"), 2),
+        (StoppedRun(Path("run"), 3, 1, 2), 130),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_the_exit_code_of_a_runs_process_says_how_it_ended(error, code, tmp_path, monkeypatch, capsys) -> None:
+    def fail(folder: Path, job: dict) -> None:
+        raise error
+
+    (tmp_path / "job.json").write_text("{}")
+    monkeypatch.setattr(worker, "work", fail)
+    monkeypatch.setattr(worker, "_end_with_parent", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["worker", str(tmp_path / "run"), str(tmp_path / "job.json")])
+    with pytest.raises(SystemExit) as end:
+        worker.main()
+    assert end.value.code == code
+    assert capsys.readouterr().err.strip() == str(error)
+
+
 def test_all_that_do_not_fit_beside_others_are_done_alone(cache, tmp_path, monkeypatch) -> None:
     """Also where several end between two looks."""
-    worker = (
+    program = (
         "import json, pathlib, sys; place = pathlib.Path(sys.argv[1]); first = not place.exists(); "
         "place.mkdir(exist_ok=True); (place / 'metrics.csv').touch(); "
         "(place / 'run.json').write_text(json.dumps({'state': 'failed' if first else 'finished'})); "
-        "sys.exit('CUDA out of memory' if first else 0)"
+        "sys.exit(4 if first else 0)"
     )
-    monkeypatch.setattr(running, "_WORKER", worker)
+    monkeypatch.setattr(running, "_WORKER", program)
     monkeypatch.setattr(running, "_PAUSE", 1.0)
     names = ["one", "two", "three"]
     with Watch(False) as watch:
@@ -170,22 +204,6 @@ def test_all_that_do_not_fit_beside_others_are_done_alone(cache, tmp_path, monke
         runner.run(Job(name, tmp_path / name, small(cache, out=str(tmp_path / name)), test=False) for name in names)
     assert runner.failures == []
     assert all(is_trained(tmp_path / name) for name in names)
-
-
-def test_a_model_whose_try_was_lost_waits_for_it(cache, tmp_path, monkeypatch) -> None:
-    """What is chosen without one of the tries might not be what is chosen with it."""
-
-    def lose_the_second(runner: Runner, jobs: Iterable[Job]) -> None:
-        run_here(runner, [job for job in jobs if job.folder.name != "try-2"])
-
-    common = {"seeds": 1, "tries": 2, "try_losses": (), "out": tmp_path, "resamples": 20, "progress": False}
-    monkeypatch.setattr(Runner, "run", lose_the_second)
-    with pytest.raises(RunError, match="try 2 has not come to an end"):
-        ablate(models="capsnet", train=small(cache), **common)
-    assert not (tmp_path / "runs").exists()
-    monkeypatch.setattr(Runner, "run", run_here)
-    ablation = ablate(models="capsnet", train=small(cache), **common)
-    assert len(ablation.report.models[0].choice.tries) == 2
 
 
 def test_as_many_at_once_as_fit_on_the_gpu(tmp_path) -> None:
@@ -219,39 +237,49 @@ def test_ctrl_c_saves_and_says_how_to_go_on(cache, tmp_path, monkeypatch) -> Non
     monkeypatch.setattr(Watch, "look", look)
     with pytest.raises(KeyboardInterrupt, match=r"the same command goes on.*--report-only"):
         ablate(models="capsnet", train=small(cache, epochs=200), seeds=1, out=out, progress=False)
-    assert json.loads((run / "run.json").read_text())["state"] == "stopped"
+    assert RunState.read(run).state == "stopped"
 
 
-def test_tries_are_made_alike_and_written_down(cache, tmp_path, here) -> None:
-    ablation = ablate(
-        models="capsnet,contextcaps",
-        train=small(cache),
-        seeds=1,
-        tries=2,
-        try_epochs=1,
-        out=tmp_path,
-        resamples=20,
-        progress=False,
-    )
-    document = json.loads(ablation.files["figures"].read_text(encoding="utf-8"))
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory, cache) -> Path:
+    """Two models with two tries each, of which one was lost at first."""
+    out = tmp_path_factory.mktemp("tried")
+
+    def lose_a_try(runner: Runner, jobs: Iterable[Job]) -> None:
+        run_here(runner, [job for job in jobs if job.name != "contextcaps, try 2"])
+
+    common = {"seeds": 1, "tries": 2, "try_epochs": 1, "out": out, "resamples": 20, "progress": False}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Runner, "run", lose_a_try)
+        lost = ablate(models="capsnet,contextcaps", train=small(cache), **common)
+        # What is chosen without one of the tries might not be what is chosen with it.
+        assert [model.label for model in lost.report.models] == ["capsnet"]
+        assert "try 2 has not come to an end" in lost.failures[0].why
+        assert not (out / "runs" / "contextcaps").exists()
+        monkeypatch.setattr(Runner, "run", run_here)
+        assert ablate(models="capsnet,contextcaps", train=small(cache), **common).failures == ()
+    return out
+
+
+def test_tries_are_made_alike_and_written_down(tried) -> None:
+    document = json.loads((tried / "ablation.json").read_text(encoding="utf-8"))
+    assert [model["label"] for model in document["models"]] == ["capsnet", "contextcaps"]
     for model in document["models"]:
         tries = model["choice"]["tries"]
         assert len(tries) == 2
         assert model["choice"]["settings"] == max(tries, key=lambda each: each["mAP"])["settings"]
-        config = TrainConfig.from_yaml(run_folder(tmp_path, model["label"], 0) / "config.yaml")
+        config = TrainConfig.from_yaml(run_folder(tried, model["label"], 0) / "config.yaml")
         assert {name: getattr(config, name) for name in ("lr", "loss")} == model["choice"]["settings"]
-    assert "chosen" in ablation.files["page"].read_text(encoding="utf-8")
+    assert "chosen" in (tried / "ablation.html").read_text(encoding="utf-8")
 
 
-def test_the_best_try_is_the_first_seeds_run(cache, tmp_path, here) -> None:
-    config = small(cache)
-    ablate(models="capsnet", train=config, seeds=1, tries=2, out=tmp_path, resamples=20, progress=False)
-    run = run_folder(tmp_path, "capsnet", config.seed)
-    best = max((tmp_path / "tries" / "capsnet").glob("try-?"), key=lambda each: read_epochs(each)[-1]["val_mAP"])
+def test_the_best_try_is_the_first_seeds_run(tried, cache, tmp_path, here) -> None:
+    run = run_folder(tried, "capsnet", 0)
+    best = max((tried / "tries" / "capsnet").glob("try-?"), key=lambda each: read_epochs(each)[-1]["val_mAP"])
     assert (run / "metrics.csv").read_bytes() == (best / "metrics.csv").read_bytes()
     assert TrainConfig.from_yaml(run / "config.yaml").out == str(run)
     assert is_finished(run)
-    assert json.loads((run / "run.json").read_text())["adopted"] == f"tries/capsnet/{best.name}"
+    assert RunState.read(run).facts["adopted"] == f"tries/capsnet/{best.name}"
     fewer = small(cache, epochs=2)  # tries of one epoch are no runs of two
     ablate(
         models="capsnet",

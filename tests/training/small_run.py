@@ -1,22 +1,28 @@
 """A training run small enough for tests: a few seconds, everything switched on that resuming depends on."""
 
+import contextlib
 import csv
+import functools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
+from contextcaps.data.source import Source
+from contextcaps.training import recording
 from contextcaps.training.config import TrainConfig
 
 FLAGS = {
-    "data": "scenes?count=96&size=32",
+    "data": "scenes?count=48&size=32",
     "model": "contextcaps",
     "image_size": 32,
     "backbone": "small",
     "options": {"capsules.types": 2},
     "epochs": 3,
-    "batch_size": 16,
+    "batch_size": 8,
     "ema": 0.9,
     "checkpoint_steps": 1,
     "log_steps": 2,
@@ -41,6 +47,27 @@ def small_words(out: Path, cache: Path, **changes: Any) -> list[str]:
         else:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return words
+
+
+@contextlib.contextmanager
+def quick_runs() -> Iterator[None]:
+    """Runs without what takes as long as their training: curves, and a look at the images of the data each time.
+
+    Both are tested without this: test_training.py looks into a whole run, test_fingerprints.py at contents.
+    """
+    contents, seen = Source.contents, {}
+
+    @functools.wraps(contents)
+    def remembered(source: Source) -> str:
+        key = source.fingerprint()
+        if key not in seen:
+            seen[key] = contents(source)
+        return seen[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "write_curves", lambda *arguments: None)
+        patch.setattr(Source, "contents", remembered)
+        yield
 
 
 def finals(run: Path) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from small_run import finals, small_config, small_words
 from contextcaps.data import open_source, prepare
 from contextcaps.data.augmentation_config import AugmentationConfig
 from contextcaps.data.problems import DataError
-from contextcaps.evaluation.evaluate import evaluate
 from contextcaps.models import CapsuleNetwork, create_model
 from contextcaps.training.config import TrainConfig
+from contextcaps.training.evaluate import evaluate
+from contextcaps.training.failures import StoppedRun
 from contextcaps.training.features import FeatureLoader, compute_features
-from contextcaps.training.loop import StoppedRun
 from contextcaps.training.runs import RunError
 from contextcaps.training.trainer import resume, train
 
@@ -66,7 +66,7 @@ def test_without_augmentation_they_are_what_the_backbone_says(network, prepared,
     torch.testing.assert_close(torch.from_numpy(np.array(features.values[0])), expected.half(), rtol=2e-3, atol=2e-3)
     assert np.array_equal(features.targets[0], targets.numpy())
     (batch,) = FeatureLoader(features, 20)
-    said = network.eval().from_features(batch.images).scores
+    said = network.eval().from_features(batch.features).scores
     torch.testing.assert_close(said, network(images).scores, rtol=0, atol=1e-3)
 
 
@@ -80,7 +80,7 @@ def test_each_epoch_takes_another_view(network, prepared, cache) -> None:
     for _ in range(3):
         for batch in loader:
             for row, index in enumerate(batch.indices.tolist()):
-                same = [v for v in range(3) if np.array_equal(features.values[v, index], batch.images[row].numpy())]
+                same = [v for v in range(3) if np.array_equal(features.values[v, index], batch.features[row].numpy())]
                 assert len(same) == 1
                 assert np.array_equal(features.targets[same[0], index], batch.targets[row].numpy())
                 seen[index].add(same[0])

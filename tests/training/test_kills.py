@@ -13,6 +13,12 @@ from small_run import finals, small_words
 from contextcaps.training.checkpoints import Checkpoints
 
 _KILLS = 20
+_LONGER = {
+    "data": "scenes?count=96&size=32",
+    "batch_size": 16,
+    "epochs": 4,
+}
+"""So that most kills fall into the training."""
 
 
 def start(words: list[str]) -> subprocess.Popen:
@@ -32,7 +38,7 @@ def wait_for(path: Path, process: subprocess.Popen) -> float:
 @pytest.mark.slow
 def test_twenty_kills_at_random_moments(tmp_path: Path, capsys) -> None:
     dice, cache = random.Random(0), tmp_path / "cache"
-    whole = start(small_words(tmp_path / "whole", cache, epochs=4))
+    whole = start(small_words(tmp_path / "whole", cache, **_LONGER))
     begun = wait_for(tmp_path / "whole" / "config.yaml", whole)
     assert whole.wait() == 0
     seconds = time.monotonic() - begun
@@ -41,7 +47,7 @@ def test_twenty_kills_at_random_moments(tmp_path: Path, capsys) -> None:
     while kills < _KILLS:
         attempts += 1
         folder = tmp_path / f"run-{attempts}"
-        process = start(small_words(folder, cache, epochs=4))
+        process = start(small_words(folder, cache, **_LONGER))
         wait_for(folder / "config.yaml", process)
         moment = dice.uniform(0, seconds)
         try:

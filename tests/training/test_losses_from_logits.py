@@ -14,7 +14,7 @@ from torch import Tensor
 from contextcaps.data.loading import Batch
 from contextcaps.models import create_model
 from contextcaps.training.losses import LOSSES, TAKE_LOGITS, asymmetric_loss, length_cross_entropy
-from contextcaps.training.module import TaggingModule
+from contextcaps.training.step import TaggingModule
 
 every_loss = pytest.mark.parametrize("name", sorted(TAKE_LOGITS))
 

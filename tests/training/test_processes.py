@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_run import finals, small_config, small_words
+from small_run import FLAGS, finals, small_config, small_words
 
 from contextcaps.data import open_source, prepare
 from contextcaps.data.loading import PreparedLoader
-from contextcaps.evaluation.evaluate import evaluate
 from contextcaps.evaluation.predictions import predict
 from contextcaps.models import create_model
+from contextcaps.training.evaluate import evaluate
+from contextcaps.training.runs import RunState
 from contextcaps.training.trainer import train
 
 COMMAND = [sys.executable, "-m", "contextcaps.cli"]
@@ -70,37 +71,38 @@ def numbers(value: Any, place: str = "") -> dict[str, float]:
 
 
 def test_evaluation_by_two_processes_equals_that_by_one(tmp_path, run, cache) -> None:
-    """97 images in batches of 7: one process has an image and a batch more than the other."""
+    """97 images in batches of 7: one process has an image and a batch more than the other.
+
+    And both leave their group before Python ends: Gloo's threads may otherwise abort a process that has done its work.
+    """
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import atexit, os, pathlib, sys\n"
+        "import torch\n"
+        "told, leave = [], torch.distributed.destroy_process_group\n"
+        "def tell():\n"
+        "    told.append(torch.distributed.is_initialized())\n"
+        "    place = pathlib.Path(sys.argv[0]).with_name(f\"rank-{os.environ.get('LOCAL_RANK', '0')}\")\n"
+        "    place.write_text(str(told))\n"
+        "def leave_and_note():\n"
+        "    told.append(torch.distributed.is_initialized())\n"
+        "    leave()\n"
+        "atexit.register(tell)  # called last\n"
+        "torch.distributed.destroy_process_group = leave_and_note\n"
+        "from contextcaps.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
     data = "scenes?count=97&size=32&split=test"
     one = evaluate(run, data, out=tmp_path / "one", cache=cache, resamples=20, batch_size=32, progress=False)
     words = ["evaluate", run, "--data", data, "--cache", cache, "--resamples", 20, "--accelerator", "cpu", "--quiet"]
-    run_command(*words, "--devices", 2, "--batch-size", 7, "--out", tmp_path / "two")
+    words += ["--devices", 2, "--batch-size", 7, "--out", tmp_path / "two"]
+    run_program([sys.executable, str(program), *map(str, words)])
     assert len(one.predictions) == 97
     expected, actual = (
         numbers(json.loads((tmp_path / name / "evaluation.json").read_text())) for name in ("one", "two")
     )
     assert expected.keys() == actual.keys()
     assert max(abs(expected[name] - actual[name]) for name in expected if not math.isnan(expected[name])) <= 1e-6
-
-
-def test_the_group_of_processes_is_left_before_python_ends(tmp_path) -> None:
-    """Gloo's threads may otherwise abort a process that has done all its work."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import atexit, pathlib, sys\n"
-        "import torch\n"
-        "told = []\n"
-        "def tell():\n"
-        "    told.append(torch.distributed.is_initialized())\n"
-        "    pathlib.Path(sys.argv[0]).with_name(f'rank-{fabric.global_rank}').write_text(str(told))\n"
-        "atexit.register(tell)  # called last\n"
-        "from contextcaps.training.config import TrainConfig\n"
-        "from contextcaps.training.processes import make_fabric\n"
-        "fabric = make_fabric(TrainConfig(devices=2, accelerator='cpu', precision='fp32'))\n"
-        "told.append(fabric.broadcast(torch.distributed.is_initialized()))\n"
-        "fabric.barrier()\n"
-    )
-    run_program([sys.executable, str(program)])
     assert [(tmp_path / f"rank-{rank}").read_text() for rank in (0, 1)] == ["[True, False]"] * 2
 
 
@@ -121,36 +123,46 @@ def test_every_image_is_in_exactly_one_process(cache, count, batch_size, world_s
     assert np.array_equal(whole.targets.numpy(), prepared.targets)
 
 
-def test_two_processes_train_as_one_with_twice_the_batch(tmp_path, cache) -> None:
+TWO: dict[str, Any] = {"epochs": 1, "augmentation": False, "checkpoint_steps": 4}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory, cache) -> Path:
+    """A run by two processes that torchrun started."""
+    folder = tmp_path_factory.mktemp("two") / "run"
+    run_command(*small_words(folder, cache, **TWO), "--quiet", torchrun=True)
+    return folder
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return torch.load(run / "checkpoints" / "last.ckpt")["network"]
+
+
+def metrics(run: Path) -> dict[str, float]:
+    return json.loads((run / "model" / "trained.json").read_text())["metrics"]
+
+
+def test_two_processes_train_as_one_with_twice_the_batch(tmp_path, cache, two) -> None:
     """Without augmentation, which differs between processes, the mean gradient is that of the larger batch."""
-    settings: dict[str, Any] = {"epochs": 1, "augmentation": False, "ema": 0.0, "checkpoint_steps": 0}
-    train(small_config(tmp_path / "one", cache, batch_size=32, **settings), progress=False)
-    run_command(*small_words(tmp_path / "two", cache, batch_size=16, devices=2, **settings), "--quiet")
-    one, two = (torch.load(tmp_path / name / "checkpoints/last.ckpt")["network"] for name in ("one", "two"))
-    for name in one:
+    assert RunState.read(two).facts["processes"] == 2
+    train(small_config(tmp_path / "one", cache, **TWO, batch_size=2 * FLAGS["batch_size"]), progress=False)
+    expected, actual = weights(tmp_path / "one"), weights(two)
+    for name in expected:
         torch.testing.assert_close(
-            two[name], one[name], rtol=1e-3, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}"
+            actual[name], expected[name], rtol=1e-3, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}"
         )
-    first, second = (
-        json.loads((tmp_path / name / "model/trained.json").read_text())["metrics"] for name in ("one", "two")
-    )
-    assert second == pytest.approx(first, rel=1e-3)
+    assert metrics(two) == pytest.approx(metrics(tmp_path / "one"), rel=1e-3)
 
 
-def test_two_processes_in_half_precision(tmp_path, cache) -> None:
+def test_two_processes_in_half_precision_with_augmentation(tmp_path, cache) -> None:
     run_command(*small_words(tmp_path / "run", cache, epochs=1, devices=2, precision="bf16"), "--quiet")
-    metrics = json.loads((tmp_path / "run" / "model" / "trained.json").read_text())["metrics"]
-    assert 0 < metrics["val_loss"] < 30  # cross-entropy, summed over 47 classes
+    assert 0 < metrics(tmp_path / "run")["val_loss"] < 30  # cross-entropy, summed over 47 classes
 
 
-def test_sharing_the_weights_changes_nothing_and_torchrun_works(tmp_path, cache) -> None:
-    settings: dict[str, Any] = {"epochs": 1, "devices": 2, "checkpoint_steps": 4}
-    alone = {**settings, "devices": 1}  # torchrun says how many there are
-    run_command(*small_words(tmp_path / "whole", cache, **alone), "--quiet", torchrun=True)
-    assert json.loads((tmp_path / "whole" / "run.json").read_text())["processes"] == 2
-    run_command(*small_words(tmp_path / "shared", cache, shard=True, **settings), "--quiet")
-    whole, shared = finals(tmp_path / "whole"), finals(tmp_path / "shared")
-    one, two = (torch.load(tmp_path / name / "checkpoints/last.ckpt")["network"] for name in ("whole", "shared"))
-    for name in one:
-        torch.testing.assert_close(two[name], one[name], rtol=1e-4, atol=1e-6)
-    assert whole["metrics"].splitlines()[0] == shared["metrics"].splitlines()[0]
+def test_sharing_the_weights_changes_nothing(tmp_path, cache, two) -> None:
+    run_command(*small_words(tmp_path / "run", cache, shard=True, devices=2, **TWO), "--quiet")
+    expected, actual = weights(two), weights(tmp_path / "run")
+    for name in expected:
+        torch.testing.assert_close(actual[name], expected[name], rtol=1e-4, atol=1e-6)
+    assert metrics(tmp_path / "run") == pytest.approx(metrics(two), rel=1e-3)
+    assert finals(tmp_path / "run")["metrics"].splitlines()[0] == finals(two)["metrics"].splitlines()[0]

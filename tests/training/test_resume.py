@@ -11,12 +11,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_run import finals, rows, small_config, small_words
+from small_run import finals, quick_runs, rows, small_config, small_words
 
 from contextcaps.training.checkpoints import CheckpointError, Checkpoints
-from contextcaps.training.loop import NonFiniteLoss, StoppedRun, TrainingLoop
-from contextcaps.training.runs import Run, RunError
+from contextcaps.training.failures import DiskFull, Diverged, StoppedRun
+from contextcaps.training.loop import TrainingLoop
+from contextcaps.training.runs import Run, RunError, RunState
 from contextcaps.training.trainer import resume, train
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick():
+    with quick_runs():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +43,25 @@ class Killed(BaseException):
     """Stands for a SIGKILL in this process: nothing catches it."""
 
 
-def test_the_same_seed_gives_the_same_bits(tmp_path, cache, whole) -> None:
+def die_after(monkeypatch, method: str, when, folder: Path, cache: Path, **changes) -> None:
+    """Train into a folder until, after a call of a method of the loop, `when` is true of the loop: then be killed."""
+    original = getattr(TrainingLoop, method)
+
+    def call_and_die(loop, *arguments, **named) -> None:
+        original(loop, *arguments, **named)
+        if when(loop):
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, method, call_and_die)
+        with pytest.raises(Killed):
+            train(small_config(folder, cache, **changes), progress=False)
+
+
+def test_the_same_seed_gives_the_same_bits_and_resuming_the_end_changes_nothing(tmp_path, cache, whole) -> None:
     train(small_config(tmp_path / "run", cache), progress=False)
+    assert finals(tmp_path / "run") == whole
+    resume(tmp_path / "run", progress=False)
     assert finals(tmp_path / "run") == whole
 
 
@@ -46,20 +70,10 @@ def test_another_seed_gives_others(tmp_path, cache, whole) -> None:
     assert finals(tmp_path / "run")["model"] != whole["model"]
 
 
-@pytest.mark.parametrize("step", [1, 5, 6, 7, 12, 17])
+@pytest.mark.parametrize("step", [1, 6, 7, 17])
 def test_killed_after_a_step(tmp_path, cache, whole, monkeypatch, step) -> None:
-    """Also in the first step, at the end of an epoch, at the beginning of the next."""
-    attend = TrainingLoop._attend
-
-    def attend_and_die(loop) -> None:
-        attend(loop)
-        if loop.progress.step == step:
-            raise Killed
-
-    monkeypatch.setattr(TrainingLoop, "_attend", attend_and_die)
-    with pytest.raises(Killed):
-        train(small_config(tmp_path / "run", cache), progress=False)
-    monkeypatch.undo()
+    """The first step, the end of an epoch, the beginning of the next, and a step in the last one."""
+    die_after(monkeypatch, "_attend", lambda loop: loop.progress.step == step, tmp_path / "run", cache)
     resume(tmp_path / "run", progress=False)
     assert finals(tmp_path / "run") == whole
 
@@ -115,45 +129,37 @@ def test_killed_again_and_again(tmp_path, cache, whole, monkeypatch) -> None:
     assert finals(tmp_path / "run") == whole
 
 
-@pytest.mark.parametrize("accumulate", [2, 4])
-def test_killed_while_gradients_accumulate(tmp_path, cache, monkeypatch, accumulate) -> None:
-    """Checkpoints lie between steps of the optimiser; four does not divide the six batches."""
-    train(small_config(tmp_path / "whole", cache, accumulate=accumulate, epochs=2), progress=False)
-    train_batch, count = TrainingLoop._train_batch, 0
+def test_killed_while_gradients_accumulate(tmp_path, cache, monkeypatch) -> None:
+    """Checkpoints lie between steps of the optimiser; four does not divide the six batches, and the fifth is lost."""
+    settings = {"accumulate": 4, "epochs": 2}
+    train(small_config(tmp_path / "whole", cache, **settings), progress=False)
+    trained: list[int] = []
 
-    def train_and_die(loop, *arguments) -> None:
-        nonlocal count
-        train_batch(loop, *arguments)
-        count += 1
-        if count == 3 + accumulate:
-            raise Killed
+    def fifth(loop) -> bool:
+        trained.append(loop.progress.batch)
+        return len(trained) == 5
 
-    monkeypatch.setattr(TrainingLoop, "_train_batch", train_and_die)
-    with pytest.raises(Killed):
-        train(small_config(tmp_path / "run", cache, accumulate=accumulate, epochs=2), progress=False)
-    monkeypatch.undo()
+    die_after(monkeypatch, "_train_batch", fifth, tmp_path / "run", cache, **settings)
+    assert Checkpoints(tmp_path / "run" / "checkpoints").load()["progress"]["batch"] == 4
     resume(tmp_path / "run", progress=False)
     assert finals(tmp_path / "run") == finals(tmp_path / "whole")
 
 
-@pytest.mark.filterwarnings("default::UserWarning")
 @pytest.mark.parametrize("left", [0.0, 0.5, 0.999])
-def test_a_truncated_checkpoint_is_passed_over_with_a_warning(
-    tmp_path, cache, whole, monkeypatch, capsys, left
-) -> None:
-    attend = TrainingLoop._attend
+def test_a_truncated_checkpoint_is_passed_over(tmp_path, left) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for number in range(2):
+        checkpoints.save({"a": torch.full((1000,), number)})
+    os.truncate(checkpoints.last, int(checkpoints.last.stat().st_size * left))
+    with pytest.warns(UserWarning, match=r"last\.ckpt: damaged.*going on from previous\.ckpt"):
+        assert int(checkpoints.load()["a"][0]) == 0
 
-    def attend_and_die(loop) -> None:
-        attend(loop)
-        if loop.progress.step == 9:
-            raise Killed
 
-    monkeypatch.setattr(TrainingLoop, "_attend", attend_and_die)
-    with pytest.raises(Killed):
-        train(small_config(tmp_path / "run", cache), progress=False)
-    monkeypatch.undo()
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_a_truncated_checkpoint_costs_one_step(tmp_path, cache, whole, monkeypatch, capsys) -> None:
+    die_after(monkeypatch, "_attend", lambda loop: loop.progress.step == 9, tmp_path / "run", cache)
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
-    os.truncate(last, int(last.stat().st_size * left))
+    os.truncate(last, int(last.stat().st_size * 0.999))
     resume(tmp_path / "run", progress=False)
     told = capsys.readouterr().err
     assert "last.ckpt" in told
@@ -165,7 +171,7 @@ def test_a_truncated_checkpoint_is_passed_over_with_a_warning(
 def test_a_truncated_last_and_best_then_a_stop(tmp_path, cache, whole, monkeypatch, capsys) -> None:
     """The best one shares the last one's file after each epoch that is the best."""
     folder = tmp_path / "run"
-    _die_after_step(monkeypatch, 12, folder, cache, after="_save")
+    die_after(monkeypatch, "_save", _epoch_ended_at(12), folder, cache)
     last = folder / "checkpoints" / "last.ckpt"
     os.truncate(last, last.stat().st_size // 2)
     train_batch, count = TrainingLoop._train_batch, 0
@@ -188,26 +194,14 @@ def test_a_truncated_last_and_best_then_a_stop(tmp_path, cache, whole, monkeypat
     assert finals(folder) == whole
 
 
-def _die_after_step(monkeypatch, step: int, folder: Path, cache: Path, after: str) -> None:
-    """A run that is killed once a method of the loop has been called at a step."""
-    method = getattr(TrainingLoop, after)
-
-    def call_and_die(loop, *arguments, **named):
-        result = method(loop, *arguments, **named)
-        if loop.progress.step == step and (after != "_save" or loop.progress.batch == 0):
-            raise Killed
-        return result
-
-    monkeypatch.setattr(TrainingLoop, after, call_and_die)
-    with pytest.raises(Killed):
-        train(small_config(folder, cache), progress=False)
-    monkeypatch.undo()
+def _epoch_ended_at(step: int):
+    return lambda loop: loop.progress.step == step and loop.progress.batch == 0
 
 
 @pytest.mark.parametrize("step", [12, 18])
 def test_killed_right_after_the_end_of_an_epoch_was_saved(tmp_path, cache, whole, monkeypatch, step) -> None:
     """18 is the last one: nothing is left but the export."""
-    _die_after_step(monkeypatch, step, tmp_path / "run", cache, after="_save")
+    die_after(monkeypatch, "_save", _epoch_ended_at(step), tmp_path / "run", cache)
     resume(tmp_path / "run", progress=False)
     assert finals(tmp_path / "run") == whole
 
@@ -248,19 +242,7 @@ def test_streaming_past_bad_images_resumes_as_well(tmp_path, monkeypatch) -> Non
     settings = {"data": f"table:{tmp_path / 'table.csv'}", "prepare": False, "on_bad": "skip", "batch_size": 1}
     settings |= {"epochs": 2, "accumulate": 3, "model": "capsnet"}
     train(small_config(tmp_path / "whole", tmp_path, **settings), progress=False)
-    step, count = TrainingLoop._step, 0
-
-    def step_and_die(loop) -> None:
-        nonlocal count
-        step(loop)
-        count += 1
-        if count == 14:
-            raise Killed
-
-    monkeypatch.setattr(TrainingLoop, "_step", step_and_die)
-    with pytest.raises(Killed):
-        train(small_config(tmp_path / "run", tmp_path, **settings), progress=False)
-    monkeypatch.undo()
+    die_after(monkeypatch, "_step", lambda loop: loop.progress.step == 14, tmp_path / "run", tmp_path, **settings)
     resume(tmp_path / "run", progress=False)
     assert finals(tmp_path / "run") == finals(tmp_path / "whole")
 
@@ -315,9 +297,10 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, cache, whole, monkeypat
         return file
 
     monkeypatch.setattr(builtins, "open", open_full)
-    with pytest.raises(OSError, match=r"the disk is full; the last good checkpoint, .*last\.ckpt, is kept.*--resume"):
+    with pytest.raises(DiskFull, match=r"the disk is full; the last good checkpoint, .*last\.ckpt, is kept.*--resume"):
         train(small_config(tmp_path / "run", cache), progress=False)
     monkeypatch.undo()
+    assert RunState.read(tmp_path / "run").failure.kind == "disk_full"
     folder = tmp_path / "run" / "checkpoints"
     assert not list(folder.glob(".*.tmp"))
     assert Checkpoints(folder).load()["progress"]["step"] == 8
@@ -325,9 +308,9 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, cache, whole, monkeypat
     assert finals(tmp_path / "run") == whole
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, cache, whole, monkeypatch, number) -> None:
-    train_batch, count = TrainingLoop._train_batch, 0
+def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, cache, whole, monkeypatch) -> None:
+    """SIGTERM; SIGINT is sent in the tests above and below."""
+    train_batch, count, number = TrainingLoop._train_batch, 0, signal.SIGTERM
 
     def train_and_signal(loop, *arguments) -> None:
         nonlocal count
@@ -338,8 +321,9 @@ def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, cache,
 
     monkeypatch.setattr(TrainingLoop, "_train_batch", train_and_signal)
     before = signal.getsignal(number)
-    with pytest.raises(StoppedRun, match=rf"step 9 .*contextcaps train --resume {tmp_path}"):
+    with pytest.raises(StoppedRun, match=rf"step 9 .*contextcaps train --resume {tmp_path}") as stopped:
         train(small_config(tmp_path / "run", cache, checkpoint_steps=0), progress=False)
+    assert (stopped.value.folder, stopped.value.step, stopped.value.epoch) == (tmp_path / "run", 9, 2)
     assert signal.getsignal(number) is before
     monkeypatch.undo()
     assert Run.open(tmp_path / "run").facts["state"] == "stopped"
@@ -382,14 +366,8 @@ def test_stopped_before_it_began(tmp_path, cache, monkeypatch) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_resuming_a_finished_run_changes_nothing(tmp_path, cache, whole) -> None:
-    train(small_config(tmp_path / "run", cache), progress=False)
-    resume(tmp_path / "run", progress=False)
-    assert finals(tmp_path / "run") == whole
-
-
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path, cache, monkeypatch) -> None:
-    from contextcaps.training.module import TaggingModule
+    from contextcaps.training.step import TaggingModule
 
     step = TaggingModule.training_step
 
@@ -399,18 +377,15 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path, cache, monkeypatch) ->
         return step(module, batch, index)
 
     monkeypatch.setattr(TaggingModule, "training_step", spoil)
-    with pytest.raises(
-        NonFiniteLoss, match=r"the loss is nan at step 9 \(epoch 2\); the last good checkpoint is .*last"
-    ):
+    with pytest.raises(Diverged, match=r"the loss is nan at step 9 \(epoch 2\); the last good checkpoint is .*last"):
         train(small_config(tmp_path / "run", cache), progress=False)
     state = Checkpoints(tmp_path / "run" / "checkpoints").load()
     assert state["progress"]["step"] == 8
     assert all(bool(weight.isfinite().all()) for weight in state["network"].values())
-    assert Run.open(tmp_path / "run").facts["state"] == "failed"
+    assert RunState.read(tmp_path / "run").has_diverged
 
 
-@pytest.mark.parametrize("clip", [1.0, 0.0])
-@pytest.mark.parametrize("step", [8, 12])
+@pytest.mark.parametrize(("clip", "step"), [(1.0, 8), (0.0, 12)])
 def test_a_gradient_that_is_no_number_is_never_saved(tmp_path, cache, monkeypatch, clip, step) -> None:
     """Also in the last step of an epoch, after which no loss would tell."""
     take = TrainingLoop._step
@@ -421,7 +396,7 @@ def test_a_gradient_that_is_no_number_is_never_saved(tmp_path, cache, monkeypatc
         take(loop)
 
     monkeypatch.setattr(TrainingLoop, "_step", spoil)
-    with pytest.raises(NonFiniteLoss, match=rf"no numbers any more at step {step} .*the last good checkpoint is"):
+    with pytest.raises(Diverged, match=rf"no numbers any more at step {step} .*the last good checkpoint is"):
         train(small_config(tmp_path / "run", cache, clip=clip, ema=0.0), progress=False)
     state = Checkpoints(tmp_path / "run" / "checkpoints").load()
     assert state["progress"]["step"] == step - 1

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_run import finals, rows, small_config
+from small_run import finals, quick_runs, rows, small_config
 
 import contextcaps
 from contextcaps.models.rivals.ml_gcn import label_graph
 from contextcaps.training.data import open_training_parts
-from contextcaps.training.loop import StoppedRun, TrainingLoop
+from contextcaps.training.failures import StoppedRun
+from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.trainer import resume, train
 
 SMALL = {
@@ -19,6 +20,12 @@ SMALL = {
     "query2label": {"query2label.width": 16, "query2label.attention_heads": 2},
     "ml-gcn": {"ml_gcn.width": 16},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick():
+    with quick_runs():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -53,10 +53,10 @@ class Evaluate(Command):
     """No progress, only the tables."""
 
     def run(self) -> None:
-        from contextcaps.evaluation.evaluate import evaluate
         from contextcaps.evaluation.known.measuring import parse_shares
         from contextcaps.evaluation.known.report import known_table
         from contextcaps.evaluation.report import evaluation_tables
+        from contextcaps.training.evaluate import evaluate
 
         require_location(self.data)
         measured = evaluate(

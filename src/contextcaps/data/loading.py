@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from contextcaps.data.problems import OnBad, Problems
 from contextcaps.data.source import Source
 from contextcaps.data.visibility import BatchBoxes
 
-__all__ = ["Batch", "GatheringLoader", "Loader", "PreparedLoader", "StreamLoader"]
+__all__ = ["Batch", "FeatureBatch", "GatheringLoader", "Loader", "PreparedLoader", "StreamLoader"]
 
 _PIECE = 32  # images that a worker decodes at a time
 
@@ -38,7 +38,7 @@ class Batch:
     """Some images and what is known of them."""
 
     images: Tensor
-    """[B, 3, H, W], uint8; or what a frozen backbone made of them, [B, C, H, W], float16."""
+    """[B, 3, H, W], uint8."""
     targets: Tensor
     """[B, J], uint8, multi-hot."""
     indices: np.ndarray
@@ -52,8 +52,6 @@ class Batch:
     """Where the data has boxes."""
     masks: Tensor | None = None
     """[B, H, W], uint8 or int32: class index + 1, 0 for none of the classes or no mask. Where the data has masks."""
-    are_features: bool = False
-    """Whether `images` are a backbone's features."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -69,7 +67,38 @@ class Batch:
         )
 
 
-class Loader(abc.ABC):
+@dataclasses.dataclass(frozen=True)
+class FeatureBatch:
+    """A frozen backbone's features of some images, and what is known of them."""
+
+    features: Tensor
+    """[B, C, H, W], float16."""
+    targets: Tensor
+    """[B, J], uint8, multi-hot."""
+    indices: np.ndarray
+    """[B], int64: in the prepared copy."""
+    ids: tuple[str, ...]
+    """[B]."""
+    epoch: int
+    step: int
+    """Which batch of its epoch this is, from 0."""
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def to(self, device: torch.device | str) -> "FeatureBatch":
+        """Return the batch on a device; from pinned memory without waiting for the copy."""
+        return dataclasses.replace(
+            self,
+            features=self.features.to(device, non_blocking=True),
+            targets=self.targets.to(device, non_blocking=True),
+        )
+
+
+AnyBatch = TypeVar("AnyBatch", Batch, FeatureBatch)
+
+
+class Loader(abc.ABC, Generic[AnyBatch]):
     """Iterates over epochs of batches; subclasses say where a batch comes from.
 
     Each `iter` begins the epoch `self.epoch` at its first batch, or resumes at the position of a loaded state; the
@@ -114,7 +143,7 @@ class Loader(abc.ABC):
         own = len(range(self.rank, self.count, self.world_size))
         return self.count // self.world_size // self.batch_size if self.drop_last else -(-own // self.batch_size)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[AnyBatch]:
         if not self._resumed:
             self.step = 0
         self._resumed = False
@@ -134,7 +163,7 @@ class Loader(abc.ABC):
         return [own[step * self.batch_size : (step + 1) * self.batch_size] for step in range(len(self))]
 
     @abc.abstractmethod
-    def _batches(self, indices: list[np.ndarray], epoch: int, first: int) -> Iterator[Batch | None]:
+    def _batches(self, indices: list[np.ndarray], epoch: int, first: int) -> Iterator[AnyBatch | None]:
         """Yield a batch for each set of indices, in order, beginning with step `first`; None for an empty one."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -157,7 +186,7 @@ class Loader(abc.ABC):
         return {name: getattr(self, name) for name in names}
 
 
-class GatheringLoader(Loader):
+class GatheringLoader(Loader[AnyBatch]):
     """Gathers batches from memory or mapped files, in one thread a few batches ahead.
 
     Args:
@@ -176,8 +205,8 @@ class GatheringLoader(Loader):
             raise ValueError(f"prefetch: expected 0 or more batches, got {prefetch}")
         self.prefetch, self.pin_memory = prefetch, pin_memory
 
-    def _batches(self, indices: list[np.ndarray], epoch: int, first: int) -> Iterator[Batch | None]:
-        def gather(task: tuple[int, np.ndarray]) -> Batch:
+    def _batches(self, indices: list[np.ndarray], epoch: int, first: int) -> Iterator[AnyBatch | None]:
+        def gather(task: tuple[int, np.ndarray]) -> AnyBatch:
             return self._gather(task[1], epoch, task[0])
 
         tasks = enumerate(indices, first)
@@ -188,11 +217,11 @@ class GatheringLoader(Loader):
             yield from map_in_order(pool, gather, tasks, self.prefetch)
 
     @abc.abstractmethod
-    def _gather(self, indices: np.ndarray, epoch: int, step: int) -> Batch:
+    def _gather(self, indices: np.ndarray, epoch: int, step: int) -> AnyBatch:
         """Gather one batch."""
 
 
-class PreparedLoader(GatheringLoader):
+class PreparedLoader(GatheringLoader[Batch]):
     """Loads batches from a prepared copy.
 
     Args:
@@ -217,7 +246,7 @@ class PreparedLoader(GatheringLoader):
         return Batch(images, targets, indices, ids, epoch, step, boxes, masks)
 
 
-class StreamLoader(Loader):
+class StreamLoader(Loader[Batch]):
     """Decodes batches from a source as they are needed: nothing is written, and memory holds about two batches ahead.
 
     Images that cannot be read end the iteration with a `DataError`, or with on_bad="skip" are left out of their batch,

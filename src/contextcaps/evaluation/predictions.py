@@ -10,10 +10,10 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from contextcaps.data.loading import Loader
-from contextcaps.models import CapsuleNetwork
+from contextcaps.data.loading import Batch, FeatureBatch, Loader
+from contextcaps.models import CapsuleNetwork, ModelOutput
 
-__all__ = ["Precision", "Predictions", "autocast", "predict"]
+__all__ = ["Precision", "Predictions", "autocast", "forward_batch", "predict"]
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
@@ -67,11 +67,9 @@ def predict(
     try:
         with torch.no_grad() if in_step else torch.inference_mode(), autocast(device, precision):
             for batch in loader:
-                images = batch.images.to(device, non_blocking=True)
                 places = torch.from_numpy(batch.indices)  # [B]
                 told = None if known is None else known(places).to(device)  # [B, J]
-                run = network.from_features if batch.are_features else network
-                scores.append(run(images, known=told).scores.float().cpu())  # [B, J]
+                scores.append(forward_batch(network, batch, told).scores.float().cpu())  # [B, J]
                 targets.append(batch.targets)
                 indices.append(places)
                 tell(len(batch))
@@ -94,8 +92,22 @@ def predict(
     return Predictions(joined[0][order], joined[1][order], joined[2][order], classes)
 
 
+def forward_batch(network: CapsuleNetwork, batch: Batch | FeatureBatch, known: Tensor | None = None) -> ModelOutput:
+    """Run a network on a batch of images, or its head on a batch of its backbone's features, on the network's device.
+
+    Args:
+        network: what is run.
+        batch: images or features, on any device.
+        known: what the network is told of them, [B, J], on its device.
+    """
+    device = network.pixel_mean.device
+    if isinstance(batch, FeatureBatch):
+        return network.from_features(batch.features.to(device, non_blocking=True), known=known)
+    return network(batch.images.to(device, non_blocking=True), known=known)
+
+
 def autocast(device: torch.device | str, precision: Precision) -> torch.autocast:
-    """Mixed precision for a block, or none for fp32."""
+    """Return a context of mixed precision, or of none for fp32."""
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     return torch.autocast(torch.device(device).type, dtype=dtype, enabled=precision != "fp32")
 

@@ -65,9 +65,9 @@ class TrainConfig(Configuration):
     out: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """The run's folder; by default a new one under runs/, named by model and data."""
     seed: int = 0
-    """Of everything that is random: starting weights, order of images, augmentation, division of the data."""
+    """Seed of everything that is random: starting weights, order of images, augmentation, division of the data."""
     split_seed: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Of the division of the data, where one is made; by default the seed. So that several seeds see the same parts."""
+    """Seed of the division of the data, where one is made; by default the seed. So seeds can share parts."""
     val_as_test: bool = False
     """Where data have a training and a validation part only: keep the latter for tests, validate on a part of train."""
 
@@ -126,7 +126,7 @@ class TrainConfig(Configuration):
     """How strongly."""
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Of the computation: auto takes bf16 on a GPU that has it, fp32 otherwise."""
+    """Precision of the computation: auto takes bf16 on a GPU that has it, fp32 otherwise."""
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     """Where to train; auto takes a GPU if there is one."""
     devices: int = 1

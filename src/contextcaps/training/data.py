@@ -11,10 +11,14 @@ from contextcaps.data.loading import Loader
 from contextcaps.data.problems import DataError, Problem
 from contextcaps.data.source import have_same_data
 from contextcaps.data.splits import open_part
+from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.features import FeatureLoader, Features
+from contextcaps.training.features import FeatureLoader, Features, compute_features
+from contextcaps.training.lightning import Fabric
+from contextcaps.training.memory import forget_peak
+from contextcaps.training.processes import agree, settled_precision
 
-__all__ = ["Part", "open_parts", "open_training_parts"]
+__all__ = ["Part", "keep_features", "open_parts", "open_training_parts"]
 
 
 @dataclasses.dataclass
@@ -23,11 +27,11 @@ class Part:
 
     source: Source
     size: int | tuple[int, int]
-    """Of the images, in pixels."""
+    """Side, or height and width, of the images in pixels."""
     prepared: Prepared | None = None
     """The prepared copy, once `prepare` has been called."""
     features: Features | None = None
-    """What a frozen backbone makes of the images; loaders then give this instead of them."""
+    """A frozen backbone's features of the images; loaders then give these instead of them."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -59,7 +63,7 @@ class Part:
         return targets.sum(axis=0, dtype=np.int64) / len(targets)
 
     def loader(self, config: TrainConfig, **settings: Any) -> Loader:
-        """Batches of the images; `settings` are those of `Loader`, and `batch_size`."""
+        """Return batches of the images or their features; `settings` are those of `Loader`, and `batch_size`."""
         pin_memory = config.accelerator != "cpu" and torch.cuda.is_available()
         settings = {"batch_size": config.batch_size, "pin_memory": pin_memory, **settings}
         if self.features is not None:
@@ -70,7 +74,7 @@ class Part:
 
 
 def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:
-    """The training and the validation part."""
+    """Open the training and the validation part."""
     if config.val_data is None:
         parts = open_parts(config)
         return parts["train"], parts["val"]
@@ -88,7 +92,34 @@ def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:
 
 
 def open_parts(config: TrainConfig) -> dict[str, Part]:
-    """All parts of a run's data, divided as the run divided them: train, val and, where there is one, test."""
+    """Open all parts of a run's data, divided as the run divided them: train, val and, where there is one, test."""
     seed = config.seed if config.split_seed is None else config.split_seed
     sources = open_splits(config.data, on_bad=config.on_bad, seed=seed, val_as_test=config.val_as_test)
     return {name: Part(source, config.image_size) for name, source in sources.items()}
+
+
+def keep_features(
+    fabric: Fabric, network: CapsuleNetwork, parts: tuple[Part, Part], config: TrainConfig, progress: bool
+) -> None:
+    """Freeze the backbone, and let both parts hand out its features instead of images."""
+    network.to(fabric.device).freeze_backbone()
+
+    def keep() -> None:
+        for part, augmented in zip(parts, (True, False), strict=True):
+            assert part.prepared is not None
+            shown = progress and fabric.is_global_zero
+            part.features = compute_features(
+                network, part.prepared, config, settled_precision(config), augmented, shown
+            )
+
+    failure: DataError | None = None
+    if fabric.local_rank == 0:  # one process of each machine computes them
+        try:
+            keep()
+        except DataError as error:
+            failure = error
+    if agree(fabric, failure is not None)[0]:  # all processes end, not only the one that computes
+        raise failure or DataError("another process could not keep the features")
+    if fabric.local_rank != 0:
+        keep()  # finds them
+    forget_peak()  # the features are computed once, whoever comes first

@@ -1,4 +1,4 @@
-"""What a frozen backbone makes of images, computed once: training the head alone then costs no convolutions.
+"""Features of a frozen backbone, computed once and kept: training the head alone then costs no convolutions.
 
 The features are a folder of the cache, named by everything that they depend on: the images, the augmentation, and the
 backbone with its weights. Of each training image there are several views, augmented differently; an epoch takes one of
@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -20,27 +20,21 @@ from torch import Tensor
 
 from contextcaps.data.augmentation import Augmentation
 from contextcaps.data.cache import cache_folder, open_or_fill
-from contextcaps.data.loading import Batch, GatheringLoader, PreparedLoader
+from contextcaps.data.loading import FeatureBatch, GatheringLoader, PreparedLoader
 from contextcaps.data.prepared import Prepared
 from contextcaps.data.problems import DataError
 from contextcaps.data.progress import progress_of
 from contextcaps.evaluation.predictions import Precision, autocast
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.lightning import Fabric
-from contextcaps.training.memory import forget_peak
-from contextcaps.training.processes import agree, settled_precision
 
-if TYPE_CHECKING:
-    from contextcaps.training.data import Part
-
-__all__ = ["FeatureLoader", "Features", "compute_features", "keep_features"]
+__all__ = ["FeatureLoader", "Features", "compute_features"]
 
 _FORMAT = 1
 _BATCH = 64
 """Images at once. Fixed, since what augmentation draws depends on it."""
 _SEED = 0
-"""Of the views' augmentation: the same in all runs, which can then share them."""
+"""Seed of the views' augmentation: the same in all runs, which can then share them."""
 
 
 class Features:
@@ -74,7 +68,7 @@ class Features:
         return self.values.shape[1]
 
 
-class FeatureLoader(GatheringLoader):
+class FeatureLoader(GatheringLoader[FeatureBatch]):
     """Batches of features, each image in the view whose turn it is.
 
     Args:
@@ -92,14 +86,14 @@ class FeatureLoader(GatheringLoader):
     def classes(self) -> tuple[str, ...]:
         return self.features.prepared.classes
 
-    def _gather(self, indices: np.ndarray, epoch: int, step: int) -> Batch:
+    def _gather(self, indices: np.ndarray, epoch: int, step: int) -> FeatureBatch:
         features = self.features
         views = (self._first[indices] + epoch) % features.views  # [B]
         values = torch.from_numpy(features.values[views, indices])  # [B, C, H, W]
         targets = torch.from_numpy(features.targets[views, indices])  # [B, J]
         ids = tuple(features.prepared.ids[index] for index in indices)
         values = values.pin_memory() if self.pin_memory else values
-        return Batch(values, targets, indices, ids, epoch, step, are_features=True)
+        return FeatureBatch(values, targets, indices, ids, epoch, step)
 
 
 def compute_features(
@@ -150,33 +144,6 @@ def compute_features(
         ) from error
 
 
-def keep_features(
-    fabric: Fabric, network: CapsuleNetwork, parts: tuple["Part", "Part"], config: TrainConfig, progress: bool
-) -> None:
-    """Freeze the backbone, and let both parts hand out its features instead of images."""
-    network.to(fabric.device).freeze_backbone()
-
-    def keep() -> None:
-        for part, augmented in zip(parts, (True, False), strict=True):
-            assert part.prepared is not None
-            shown = progress and fabric.is_global_zero
-            part.features = compute_features(
-                network, part.prepared, config, settled_precision(config), augmented, shown
-            )
-
-    failure: DataError | None = None
-    if fabric.local_rank == 0:  # one process of each machine computes them
-        try:
-            keep()
-        except DataError as error:
-            failure = error
-    if agree(fabric, failure is not None)[0]:  # all processes end, not only the one that computes
-        raise failure or DataError("another process could not keep the features")
-    if fabric.local_rank != 0:
-        keep()  # finds them
-    forget_peak()  # the features are computed once, whoever comes first
-
-
 def _open(final: Path, prepared: Prepared) -> Features | None:
     """The features, if they are there and whole."""
     try:
@@ -188,7 +155,7 @@ def _open(final: Path, prepared: Prepared) -> Features | None:
 def _key(
     network: CapsuleNetwork, prepared: Prepared, augmentation: Augmentation | None, views: int, precision: str
 ) -> str:
-    """What features depend on besides the images, as 16 digits."""
+    """Return 16 digits that stand for everything that features depend on besides the images."""
     config = network.config
     digest = hashlib.sha256()
     for tensor in (*network.backbone.state_dict().values(), network.pixel_mean, network.pixel_std):

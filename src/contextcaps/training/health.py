@@ -1,4 +1,4 @@
-"""Whether a network learns at all: dead capsules, constant or saturated outputs, results of the label prior's level.
+"""Signs that a network does not learn: dead capsules, constant or saturated outputs, results no better than the prior.
 
     monitor = Monitor(frequencies, "contextcaps")
     if monitor.is_time(step, every=50):
@@ -6,7 +6,7 @@
             print(finding.message)
 
 What counts as what is in the constants below. A loss that is no number is another matter:
-`contextcaps.training.diagnosis`.
+`contextcaps.training.divergence`.
 """
 
 import collections
@@ -60,7 +60,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """What is kept of the scores of some images; float64, on the CPU."""
+    """Sums over the scores of some images; float64, on the CPU."""
 
     images: int
     freedom: int
@@ -76,7 +76,7 @@ class Statistics:
 
     @classmethod
     def of(cls, scores: Tensor, targets: Tensor) -> "Statistics":
-        """Of scores [n, J] from one state of the network, and targets [n, J]."""
+        """Sum up scores [n, J] from one state of the network, and targets [n, J]."""
         wide = scores.detach().cpu().double()  # [n, J]
         squares = (wide - wide.mean(dim=0)).square().sum(dim=0)  # [J]
         positives = targets.detach().cpu().double().sum(dim=0)  # [J]
@@ -84,8 +84,11 @@ class Statistics:
 
     @classmethod
     def together(cls, parts: Sequence["Statistics"]) -> "Statistics":
-        """Of several batches. The network moves from one to the next, which must not pass for a reaction to the image:
-        squared distances stay those from each batch's own mean."""
+        """Join those of several batches.
+
+        The network moves from one to the next, which must not pass for a reaction to the image: squared distances stay
+        those from each batch's own mean.
+        """
         return cls(
             sum(part.images for part in parts),
             sum(part.freedom for part in parts),
@@ -162,7 +165,7 @@ def judge_scores(
 def judge_result(
     epoch: int, targets: Tensor, mean_average_precision: float, prior: float, model_name: str
 ) -> list[Finding]:
-    """Whether a validation mAP shows that the network looks at the image.
+    """Judge by a validation mAP if the network looks at the image.
 
     Args:
         epoch: epochs done.
@@ -215,7 +218,7 @@ class Monitor:
         return step % (min(EARLY_EVERY, every) if step <= EARLY_STEPS else every) == 0
 
     def look_at_batch(self, step: int, scores: Tensor, targets: Tensor) -> list[Finding]:
-        """What is wrong with the last training batches, and has not been told.
+        """Return what is wrong with the last training batches, and has not been told.
 
         Args:
             step: the training step, for the message.
@@ -238,7 +241,7 @@ class Monitor:
     def look_at_validation(
         self, epoch: int, scores: Tensor, targets: Tensor, mean_average_precision: float, prior: float
     ) -> list[Finding]:
-        """What is wrong with the scores of the whole validation part, and has not been told.
+        """Return what is wrong with the scores of the whole validation part, and has not been told.
 
         Args:
             epoch: epochs done, 1 after the first.
@@ -292,7 +295,7 @@ class Monitor:
 
 
 def _advice(model_name: str, otherwise: str) -> str:
-    """What to try; for a preset to the letter of the paper, nothing but another one helps."""
+    """Return what to try; for a preset to the letter of the paper, nothing but another one helps."""
     if model_name in ("capsnet-rw-crf-literal", "contextcaps-literal"):
         return (
             f"{model_name} follows the paper to the letter: its scores stay near 0, or the same for every image, so "

@@ -6,40 +6,30 @@ the order of images, augmentation and dropout are functions of (seed, epoch, bat
 
 import contextlib
 import dataclasses
-import math
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from contextcaps.data.loading import Batch, Loader
+from contextcaps.data.loading import Batch, FeatureBatch, Loader
 from contextcaps.data.problems import DataError
 from contextcaps.models import CapsuleNetwork
-from contextcaps.training.averaging import WeightAverage
-from contextcaps.training.diagnosis import diagnose_non_finite
+from contextcaps.training.divergence import DivergenceGuard
+from contextcaps.training.ema import EMA
+from contextcaps.training.failures import StoppedRun
 from contextcaps.training.health import Monitor
 from contextcaps.training.interruption import Interruption
 from contextcaps.training.lightning import Fabric
-from contextcaps.training.module import Sealed, TaggingModule
 from contextcaps.training.processes import agree
 from contextcaps.training.recording import SilentRecorder
 from contextcaps.training.runs import Run
-from contextcaps.training.sharding import full_state, load_full_state, local_part
+from contextcaps.training.sharding import full_state, load_full_state
+from contextcaps.training.step import Sealed, TaggingModule
 from contextcaps.training.validation import Validation
 
-__all__ = ["NonFiniteLoss", "Progress", "StoppedRun", "TrainingLoop"]
+__all__ = ["Progress", "TrainingLoop"]
 
 _STEPS_UNWATCHED = 10  # on a GPU, between two looks at the losses; each look waits for the GPU
-
-
-class NonFiniteLoss(OSError):
-    """The loss became infinite or no number; the message says where, why, and what is left."""
-
-
-class StoppedRun(KeyboardInterrupt):
-    """Somebody stopped the run; it was saved, and the message says how to go on."""
 
 
 @dataclasses.dataclass
@@ -75,10 +65,10 @@ class TrainingLoop:
     Args:
         fabric: launched.
         module: what is trained; the loop sets it up for the fabric.
-        loader: this process's share of the training images.
+        loader: this process's share of the training images, or of their features.
         validation: what is done after each epoch.
         run: where everything is kept.
-        recorder: writes metrics and shows progress; in one process only.
+        recorder: writes metrics and shows progress; in rank zero only.
         frequencies: [J], of the classes in the training part.
     """
 
@@ -101,25 +91,26 @@ class TrainingLoop:
         chosen = module.configure_optimizers()  # after the set-up, which may divide the weights among processes
         self.scheduler = chosen["lr_scheduler"]["scheduler"]
         self.optimizer: Any = fabric.setup_optimizers(chosen["optimizer"])
-        self.average = WeightAverage(self.network, self.config.ema) if self.config.ema > 0 else None
+        self.ema = EMA(self.network, self.config.ema) if self.config.ema > 0 else None
+        self.guard = DivergenceGuard(fabric, self.network, validation.precision, self.config.lr, run)
         self.batches = len(loader)
-        self._unread: list[Tensor] = []  # losses that have not been looked at
-        self._gradient_norms: list[Tensor] = []
         self._saved_at = time.monotonic()
 
     def run(self) -> Progress:
         """Train from where the progress is to the end."""
-        progress = self.progress
-        with Interruption() as interruption:
-            self.interruption = interruption
+        with Interruption() as self.interruption:
             while not self.is_done():
-                self.recorder.begin_epoch(progress.epoch, progress.batch, self.batches)
+                self.recorder.begin_epoch(self.progress.epoch, self.progress.batch, self.batches)
                 self._train_epoch()
                 self._end_epoch()
-        return progress
+        return self.progress
+
+    def is_done(self) -> bool:
+        """Whether no epoch is left."""
+        return self.progress.epoch >= self.config.epochs or self.progress.patience_is_over(self.config.early_stop)
 
     def _train_epoch(self) -> None:
-        """The batches of this epoch that are left."""
+        """Train on the batches of this epoch that are left."""
         progress, config = self.progress, self.config
         if progress.batch == self.batches:
             return  # stopped between the last step and the end of the validation
@@ -142,23 +133,21 @@ class TrainingLoop:
         if not progress.losses:
             raise DataError(f"{config.data}: no image of the training part can be read")
 
-    def _train_batch(self, batch: Batch, steps_now: bool) -> None:
+    def _train_batch(self, batch: Batch | FeatureBatch, steps_now: bool) -> None:
+        """Compute the gradients of a batch and, where enough are accumulated, take a step."""
         batch = batch.to(self.fabric.device)
+        first = batch.step - batch.step % self.config.accumulate
+        together = min(self.config.accumulate, self.batches - first)  # batches of the same step
         with self.fabric.no_backward_sync(self.wrapped, enabled=not steps_now):
-            output = self.wrapped.training_step(Sealed(batch), batch.step)
-            self.fabric.backward(output["loss"] / self._window(batch.step))
-        self._unread.append(output["loss"].detach())
+            output = self.wrapped.training_step(Sealed(batch), batch.step)  # augmentation, forward, loss
+            self.fabric.backward(output["loss"] / together)
+        self.guard.add_loss(output["loss"])
         if steps_now:
             self._step()
             if self.monitor.is_time(self.progress.step, self.config.log_steps):
                 for finding in self.monitor.look_at_batch(self.progress.step, output["scores"], output["targets"]):
                     self.recorder.warn(finding.message)
         self.recorder.count(len(batch) * self.fabric.world_size)
-
-    def _window(self, batch: int) -> int:
-        """How many batches are accumulated together with this one."""
-        first = batch - batch % self.config.accumulate
-        return min(self.config.accumulate, self.batches - first)
 
     def _step(self) -> None:
         """Let the optimiser use the gradients."""
@@ -167,26 +156,25 @@ class TrainingLoop:
                 self.wrapped, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
             )
             if norm is not None:
-                self._gradient_norms = [*self._gradient_norms[-19:], norm.detach()]
+                self.guard.add_gradient_norm(norm)
         self.optimizer.step()
         self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
-        if self.average is not None:
-            self.average.update(self.network)
+        if self.ema is not None:
+            self.ema.update(self.network)
         self.progress.step += 1
 
     def _attend(self) -> None:
         """Between two steps, now and then: look at the losses, save if it is time, stop if somebody asked for it."""
-        step, at_the_end = self.progress.step, self.progress.batch == self.batches
-        on_step = any(
-            every > 0 and step % every == 0 for every in (self.config.checkpoint_steps, self.config.log_steps)
-        )
+        step, config = self.progress.step, self.config
+        at_the_end = self.progress.batch == self.batches
+        on_step = any(every > 0 and step % every == 0 for every in (config.checkpoint_steps, config.log_steps))
         if not (on_step or at_the_end or self.fabric.device.type == "cpu" or step % _STEPS_UNWATCHED == 0):
             return
         self._read_losses()
-        every = self.config.checkpoint_steps
-        due = time.monotonic() - self._saved_at >= 60 * self.config.checkpoint_minutes
-        due, stop = agree(self.fabric, due or (every > 0 and step % every == 0), self.interruption.asked)
+        due = time.monotonic() - self._saved_at >= 60 * config.checkpoint_minutes
+        due = due or (config.checkpoint_steps > 0 and step % config.checkpoint_steps == 0)
+        due, stop = agree(self.fabric, due, self.interruption.asked)
         # The end of an epoch has a checkpoint of its own, after the validation.
         if stop or (due and not at_the_end):
             self._save()
@@ -194,48 +182,20 @@ class TrainingLoop:
             self._stop()
 
     def _read_losses(self) -> None:
-        """Add up the losses since the last look, the mean over processes; refuse those that are no numbers."""
-        if not self._unread:
-            return
-        losses = torch.stack(self._unread).float()
-        if self.fabric.world_size > 1:
-            losses = self.fabric.all_reduce(losses, reduce_op="mean")  # type: ignore[assignment]
-        late = len(self._unread)
-        self._unread = []
-        for offset, loss in enumerate(losses.tolist()):
-            if not math.isfinite(loss):
-                self._refuse(f"the loss is {loss}", loss, (late - 1 - offset) // self.config.accumulate)
+        """Add up the losses since the last look."""
+        losses = self.guard.read_losses(self.progress.step, self.progress.epoch, self.config.accumulate)
+        for loss in losses:
             total, count = self.progress.losses or (0.0, 0)
             self.progress.losses = [total + loss, count + 1]
-        self.recorder.show_loss(self.progress.step, loss, self.scheduler.get_last_lr()[0])
-
-    def _require_numbers(self) -> None:
-        """Refuse weights that are no numbers: they are neither validated nor saved."""
-        weights = (parameter.detach() for parameter in self.network.parameters())
-        broken = not all(bool(local_part(weight).isfinite().all()) for weight in weights)
-        if agree(self.fabric, broken)[0]:
-            self._refuse("the weights are no numbers any more", math.nan, 0)
-
-    def _refuse(self, what: str, loss: float, steps_ago: int) -> None:
-        step = self.progress.step - steps_ago
-        cause = diagnose_non_finite(
-            step=step,
-            loss=loss,
-            network=self.network,
-            precision=self.validation.precision,
-            learning_rate=self.config.lr,
-            gradient_norms=[float(norm) for norm in self._gradient_norms],
-        )
-        last = self.run_folder.checkpoints.last
-        kept = f"the last good checkpoint is {last}" if last.exists() else "no checkpoint had been saved yet"
-        raise NonFiniteLoss(f"{what} at step {step} (epoch {self.progress.epoch + 1}); {kept}. {cause}")
+        if losses:
+            self.recorder.show_loss(self.progress.step, losses[-1], self.scheduler.get_last_lr()[0])
 
     def _end_epoch(self) -> None:
         """Validate, record, save."""
         progress = self.progress
-        self._require_numbers()
+        self.guard.require_finite_weights(progress.step, progress.epoch)
         try:
-            with self._averaged():
+            with contextlib.nullcontext() if self.ema is None else self.ema.inside(self.network):
                 result = self.validation(self.network, self._stop_at_once)
         except StoppedRun:
             self._save()  # the validation begins anew when the run goes on
@@ -261,29 +221,17 @@ class TrainingLoop:
         if agree(self.fabric, self.interruption.asked)[0] and not self.is_done():
             self._stop()
 
-    def is_done(self) -> bool:
-        """Whether no epoch is left."""
-        return self.progress.epoch >= self.config.epochs or self.progress.patience_is_over(self.config.early_stop)
-
-    @contextlib.contextmanager
-    def _averaged(self) -> Iterator[None]:
-        with contextlib.nullcontext() if self.average is None else self.average.inside(self.network):
-            yield
-
     def _stop_at_once(self) -> None:
         """During a validation; with several processes it goes on, as the others would wait for this one for ever."""
         if self.interruption.asked and self.fabric.world_size == 1:
             self._stop()
 
     def _stop(self) -> None:
-        folder = self.run_folder.folder
-        raise StoppedRun(
-            f"stopped after step {self.progress.step} (epoch {self.progress.epoch + 1} of {self.config.epochs}) and "
-            f"saved; go on with: contextcaps train --resume {folder}"
-        )
+        progress = self.progress
+        raise StoppedRun(self.run_folder.folder, progress.step, progress.epoch + 1, self.config.epochs)
 
     def _save(self, best: bool = False) -> None:
-        self._require_numbers()
+        self.guard.require_finite_weights(self.progress.step, self.progress.epoch)
         state = self.state_dict()
         failure: OSError | None = None
         if self.fabric.is_global_zero:
@@ -292,18 +240,18 @@ class TrainingLoop:
             except OSError as error:
                 failure = error
         if agree(self.fabric, failure is not None)[0]:  # all processes end, not only the one that writes
-            raise failure or OSError("the first process could not save the checkpoint")
+            raise failure or OSError("rank zero could not save the checkpoint")
         self._saved_at = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the rest of the run depends on; tensors on the CPU."""
+        """Return everything that the rest of the run depends on; tensors on the CPU."""
         network, optimizer = full_state(self.network, self.optimizer, self.config.shard)
         return {
             "network": network,
             "optimizer": optimizer,
             "scheduler": self.scheduler.state_dict(),
             "precision": self.fabric._precision.state_dict(),  # fp16's loss scale; Fabric has no public way to it
-            "average": None if self.average is None else self.average.state_dict(),
+            "ema": None if self.ema is None else self.ema.state_dict(),
             "monitor": self.monitor.state_dict(),
             "progress": dataclasses.asdict(self.progress),
             "seed": self.config.seed,
@@ -314,7 +262,7 @@ class TrainingLoop:
         load_full_state(self.network, self.optimizer, state["network"], state["optimizer"], self.config.shard)
         self.scheduler.load_state_dict(state["scheduler"])
         self.fabric._precision.load_state_dict(state["precision"])
-        if self.average is not None:
-            self.average.load_state_dict(state["average"])
+        if self.ema is not None:
+            self.ema.load_state_dict(state["ema"])
         self.monitor.load_state_dict(state["monitor"])
         self.progress = Progress(**state["progress"])

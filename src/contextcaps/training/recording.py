@@ -1,4 +1,4 @@
-"""What a run writes down as it goes, and what a person sees of it: metrics, curves, TensorBoard, a bar or lines."""
+"""Records of a run as it goes, for the disk and for people: metrics, curves, TensorBoard, a bar or lines."""
 
 import csv
 import io
@@ -161,7 +161,7 @@ class Recorder(SilentRecorder):
             )
 
     def _write(self, history: list[Record]) -> None:
-        """What is written anew from the whole history."""
+        """Write anew what is written from the whole history."""
         write_atomically(self.run.folder / "metrics.csv", metrics_table(history, self.run.config.seed))
         write_curves(history, self.run.folder / "curves.png", self.describe, self.run.config.seed)
 

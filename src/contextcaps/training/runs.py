@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import contextcaps
 from contextcaps.atomic import write_atomically
@@ -18,8 +18,15 @@ from contextcaps.data.cache import entry_lock
 from contextcaps.training.checkpoints import Checkpoints
 from contextcaps.training.config import TrainConfig
 
-__all__ = ["Run", "RunError", "now", "versions"]
+__all__ = ["Failure", "FailureKind", "Run", "RunError", "RunState", "State", "now", "versions"]
 
+State = Literal["running", "finished", "stopped", "failed"]
+FailureKind = Literal["diverged", "out_of_memory", "disk_full", "error"]
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("seed", "parameters", "processes", "classes"), int),
+    **dict.fromkeys(("failure", "fingerprints", "contents", "images", "memory", "versions"), dict),
+}
+"""Types of the facts in run.json."""
 _PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "kornia", "safetensors", "timm")
 
 
@@ -27,11 +34,69 @@ class RunError(ValueError):
     """A folder that cannot be used as a run; the message says why and what to do."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Why a run failed."""
+
+    kind: FailureKind
+    message: str
+    """For people."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunState:
+    """The content of a run's run.json."""
+
+    state: State | None
+    """None before the training has begun. A process that was killed leaves "running"."""
+    failure: Failure | None
+    """Why it failed, if it did."""
+    facts: dict[str, Any]
+    """All of it, as it is in the file."""
+
+    @classmethod
+    def read(cls, folder: Path) -> "RunState":
+        """Read a folder's run.json; without one, no training has begun there.
+
+        Raises:
+            RunError: the file is damaged, or something else.
+        """
+        path = folder / "run.json"
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(facts, dict):
+                raise ValueError(f"expected an object, got {type(facts).__name__}")
+            for name, kind in _KINDS.items():
+                if name in facts and not isinstance(facts[name], kind):
+                    raise ValueError(f"{name}: expected {kind.__name__}, got {type(facts[name]).__name__}")
+            if facts.get("memory", {}).get("where") == "GPU" and not {"bytes", "capacity"} <= facts["memory"].keys():
+                raise ValueError("memory: expected bytes and capacity of the GPU")
+            state = facts.get("state")
+            if state not in (None, *get_args(State)):
+                raise ValueError(f"state: expected one of {', '.join(get_args(State))}, got {state!r}")
+            failure = Failure(**facts["failure"]) if "failure" in facts else None
+            if failure is not None and failure.kind not in get_args(FailureKind):
+                raise ValueError(f"failure: expected one of {', '.join(get_args(FailureKind))}, got {failure.kind!r}")
+        except FileNotFoundError:
+            return cls(None, None, {})
+        except (OSError, ValueError, TypeError) as error:
+            raise RunError(
+                f"{path}: run.json is damaged ({error}); remove it, and write it anew with: "
+                f"contextcaps train --resume {folder}"
+            ) from None
+        return cls(state, failure, facts)
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether the training ended because its loss or weights became infinite or no numbers."""
+        return self.state == "failed" and self.failure is not None and self.failure.kind == "diverged"
+
+
 class Run:
     """The folder of one training run.
 
         config.yaml   the whole configuration, as it was resolved; network.yaml has the network's
-        run.json      seed, versions, commit, data, state
+        run.json      seed, versions, commit, data, state (`RunState`)
         metrics.csv   one row per epoch; timing.csv has the seconds
         curves.png    loss and mAP by epoch
         tensorboard/  the same, and the loss between epochs
@@ -73,7 +138,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path | str) -> "Run":
-        """An existing run."""
+        """Open an existing run."""
         folder = Path(folder).expanduser()
         path = folder / "config.yaml"
         if not folder.is_dir():
@@ -84,8 +149,7 @@ class Run:
             run = cls(folder, TrainConfig.from_yaml(path))
         except ValueError as error:
             raise RunError(str(error)) from None
-        with contextlib.suppress(OSError, ValueError):
-            run.facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        run.facts = RunState.read(folder).facts
         return run
 
     @contextlib.contextmanager
@@ -112,13 +176,14 @@ class Run:
             self.folder.rmdir()  # only if nothing else is in it
 
     def record(self, **facts: Any) -> None:
-        """Add to what run.json says."""
-        self.facts = {"seed": self.config.seed, **self.facts, **facts}
+        """Add to what run.json says; None takes a fact out."""
+        known = {"seed": self.config.seed, **self.facts, **facts}
+        self.facts = {name: value for name, value in known.items() if value is not None}
         write_atomically(self.folder / "run.json", json.dumps(self.facts, indent=2, ensure_ascii=False) + "\n")
 
 
 def versions() -> dict[str, str]:
-    """Of this package, its commit where it is known, of Python, of the platform, and of the packages that matter."""
+    """Return the versions of this package, its commit where it is known, Python, platform and packages that matter."""
     found = {"contextcaps": contextcaps.__version__, "python": platform.python_version()}
     commit = _commit()
     if commit is not None:
@@ -131,12 +196,12 @@ def versions() -> dict[str, str]:
 
 
 def now() -> str:
-    """The time, to the second."""
+    """Return the time, to the second."""
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def _commit() -> str | None:
-    """The commit of the source tree that this package is run from, with a + if it was changed since; None if none."""
+    """Return the commit of the source tree that this package runs from, with a + if it was changed since, or None."""
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None
@@ -153,7 +218,7 @@ def _commit() -> str | None:
 
 
 def _new_folder(config: TrainConfig) -> Path:
-    """A new folder with the first free name under runs/."""
+    """Make a folder with the first free name under runs/."""
     kind = config.data.partition(":")[0].partition("?")[0]
     number = 1
     while True:

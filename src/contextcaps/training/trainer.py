@@ -12,18 +12,16 @@ import torch
 from contextcaps.atomic import write_atomically
 from contextcaps.data.problems import Problem, left_out
 from contextcaps.models import CapsuleNetwork, ModelConfig, model_config
-from contextcaps.models.trained import Trained
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.class_weights import class_weights
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.data import Part, open_training_parts
-from contextcaps.training.failures import failures_told
-from contextcaps.training.features import keep_features
+from contextcaps.training.data import Part, keep_features, open_training_parts
+from contextcaps.training.export import export, export_what_there_is, mark_best_again
+from contextcaps.training.failures import StoppedRun, record_failures
 from contextcaps.training.labels import learn_labels
 from contextcaps.training.lightning import Fabric
-from contextcaps.training.loop import Progress, StoppedRun, TrainingLoop
+from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.losses import settled_loss
-from contextcaps.training.module import TaggingModule
 from contextcaps.training.processes import (
     device_name,
     make_fabric,
@@ -32,6 +30,7 @@ from contextcaps.training.processes import (
 )
 from contextcaps.training.recording import Recorder, SilentRecorder
 from contextcaps.training.runs import Run, RunError, now, versions
+from contextcaps.training.step import TaggingModule
 from contextcaps.training.validation import Validation
 
 __all__ = ["TrainingResult", "network_config", "resume", "train"]
@@ -66,8 +65,8 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
 
     Raises:
         ValueError: something about the configuration, the data or the folder is wrong.
-        NonFiniteLoss: the loss became infinite or no number.
-        OSError: the disk is full, or cannot be written to.
+        Diverged: the loss or the weights became infinite or no numbers.
+        OutOfMemory, DiskFull: what they say; all three are a `TrainingFailure`, which is an `OSError`.
         StoppedRun: somebody pressed Ctrl-C; the run was saved.
     """
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
@@ -129,7 +128,7 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
 
 
 def _require_same_network(run: Run, network: ModelConfig) -> None:
-    """A preset may have changed since a run began; that the data have is told later, by what they are."""
+    """Refuse a preset that has changed since the run began; that the data have is told later, by what they are."""
     path = run.folder / "network.yaml"
     if not path.is_file():
         return
@@ -144,7 +143,7 @@ def _require_same_network(run: Run, network: ModelConfig) -> None:
 
 
 def _require_batches(config: TrainConfig, images: int) -> None:
-    """There is at least one batch for each process."""
+    """Refuse a batch size that leaves a process without a batch."""
     processes = config.devices * config.nodes
     if images // processes < config.batch_size:
         each = "" if processes == 1 else f" for {processes} processes"
@@ -159,8 +158,8 @@ def _require_batches(config: TrainConfig, images: int) -> None:
 def _train(
     run: Run | None, config: TrainConfig, parts: tuple[Part, Part], network_config: ModelConfig, progress: bool
 ) -> TrainingResult:
-    """Train in every process; the first one has the run, and its lock."""
-    with contextlib.nullcontext() if run is None else run.locked(), failures_told(run):
+    """Train in every process; rank zero has the run, and its lock."""
+    with contextlib.nullcontext() if run is None else run.locked(), record_failures(run):
         if run is not None:
             config = run.config
             for part in parts:
@@ -181,7 +180,7 @@ def _train(
                 run.record(state="finished", ended=now())
         except StoppedRun:
             if fabric.is_global_zero:
-                _export_what_there_is(run, network_config, loop.progress, frequencies)
+                export_what_there_is(run, network_config, loop.progress, frequencies)
                 run.record(state="stopped", ended=now())
             raise
         finally:
@@ -196,7 +195,7 @@ def _train(
 def _loop(
     fabric: Fabric, run: Run, parts: tuple[Part, Part], network_config: ModelConfig, progress: bool
 ) -> tuple[TrainingLoop, SilentRecorder]:
-    """The loop, where the last checkpoint left it, and what records it."""
+    """Make the loop, where the last checkpoint left it, and what records it."""
     config, (training, validating) = run.config, parts
     _require_batches(config, len(training))
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
@@ -238,10 +237,12 @@ def _loop(
     if state is not None:
         loop.load_state_dict(state)
     if fabric.is_global_zero:
-        _mend_best(run, loop.progress)
+        mark_best_again(run, loop.progress)
         write_atomically(run.folder / "network.yaml", network_config.to_yaml())
         run.record(
             state="running",
+            failure=None,
+            ended=None,
             begun=run.facts.get("begun", now()),
             model=config.model,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
@@ -256,20 +257,6 @@ def _loop(
             ended = f"{run.folder} has ended, after step {step}; its model is exported again"
             print(ended if loop.is_done() else going_on, file=sys.stderr, flush=True)
     return loop, recorder
-
-
-def _mend_best(run: Run, progress: Progress) -> None:
-    """Where a kill came between saving the last checkpoint and marking it as the best."""
-    best = progress.best
-    if best is None or best is not progress.history[-1] or progress.batch != 0:
-        return
-    checkpoints = run.checkpoints
-    try:
-        steps = checkpoints.read(checkpoints.best)["progress"]["step"]
-    except ValueError:
-        steps = -1
-    if steps != best["step"]:
-        checkpoints.mark_best()
 
 
 def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
@@ -298,41 +285,6 @@ def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
 
 
 def _tell_left_out(config: TrainConfig, found: list[Problem]) -> None:
-    """What could not be used of the data."""
+    """Tell what could not be used of the data."""
     if found:
         print(f"warning: {left_out(config.data, found)}", file=sys.stderr, flush=True)
-
-
-def _export_what_there_is(run: Run, network: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
-    """Of a run that was stopped, the best epoch so far; a failure is no reason not to say how to go on."""
-    if not progress.history:
-        return
-    try:
-        export(run, network, progress, frequencies)
-    except (OSError, ValueError) as error:
-        print(f"warning: no model was exported: {error}", file=sys.stderr, flush=True)
-
-
-def export(run: Run, network_config: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
-    """Write the best epoch's network, its thresholds and where it came from into the run's model folder."""
-    state = run.checkpoints.read(run.checkpoints.best)
-    network = CapsuleNetwork(network_config, start=False)
-    weights = state["network"]
-    if state["average"] is not None:
-        weights = {**weights, **state["average"]["means"]}
-    network.load_state_dict(weights)
-    best = progress.best
-    assert best is not None
-    network.save_pretrained(run.model_folder)
-    Trained(
-        thresholds=tuple(progress.thresholds),
-        frequencies=tuple(frequencies),
-        seed=run.config.seed,
-        data=run.config.data,
-        val_data=run.config.val_data,
-        split_seed=run.config.split_seed,
-        val_as_test=run.config.val_as_test,
-        epoch=int(best["epoch"]),
-        metrics={name: value for name, value in best.items() if name.startswith(("val_", "prior_"))},
-        versions=versions(),
-    ).write(run.model_folder, network_config)

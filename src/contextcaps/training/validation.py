@@ -1,4 +1,4 @@
-"""What is done after each epoch: every validation image is scored once, and the scores are judged."""
+"""Validation after each epoch: every validation image is scored once, and the scores are judged."""
 
 import dataclasses
 from collections.abc import Callable
@@ -99,7 +99,7 @@ class Validation:
 
 
 def loss_of(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, targets: Tensor) -> float:
-    """The mean loss of scores [n, J]."""
+    """Return the mean loss of scores [n, J]."""
     total = 0.0
     for rows, truth in zip(scores.split(_ROWS), targets.split(_ROWS), strict=True):
         total += float(loss(rows, truth)) * len(rows)

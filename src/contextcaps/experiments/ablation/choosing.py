@@ -41,11 +41,11 @@ class Choice:
     tries: tuple[Try, ...]
     """None where there was nothing to choose from."""
     number: int = 0
-    """Of the try that was taken, or 0."""
+    """Number of the try that was taken, or 0."""
 
 
 def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
-    """The points that a model is tried at.
+    """Return the points that a model is tried at.
 
     All models have the same list of (factor of the learning rate, number of the loss) in the same order, in which a
     model's own settings come first and the seed deals the rest; loss number 0 is the model's own.
@@ -67,7 +67,7 @@ def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
 
 
 def _losses(plan: Plan, entry: Entry) -> list[str]:
-    """A model's own loss, then the others to try: as many for every model, whichever its own is."""
+    """Return a model's own loss, then the others to try: as many for every model, whichever its own is."""
     config = plan.config(entry, plan.seeds[0], None)
     own = settled_loss(config.loss, network_config(config, ("one", "other")))
     wanted = [*plan.try_losses] if plan.base.loss == "auto" else [plan.base.loss, *plan.try_losses]
@@ -77,18 +77,18 @@ def _losses(plan: Plan, entry: Entry) -> list[str]:
 
 
 def try_folder(out: Path, entry: Entry, number: int) -> Path:
-    """Of one try."""
+    """Return the folder of one try."""
     return out / "tries" / entry.label / f"try-{number}"
 
 
 def try_config(plan: Plan, entry: Entry, number: int, out: Path) -> TrainConfig:
-    """Of one try: the first seed, and as many epochs as tries have, with the whole schedule."""
+    """Return the configuration of one try: the first seed, and as many epochs as tries have, all of the schedule."""
     settings = points(plan, entry)[number - 1]
     return plan.config(entry, plan.seeds[0], try_folder(out, entry, number), epochs=plan.try_epochs, **settings)
 
 
 def choose(plan: Plan, entry: Entry, out: Path) -> Choice:
-    """The point with the highest validation mAP, the first of several.
+    """Choose the point with the highest validation mAP, the first of several.
 
     Raises:
         RunError: no try came to anything, or one has neither been trained to its end nor diverged: chosen without it,
@@ -116,7 +116,7 @@ def choose(plan: Plan, entry: Entry, out: Path) -> Choice:
 
 
 def choice_of(plan: Plan, entry: Entry, out: Path, config: TrainConfig) -> Choice:
-    """What a run was trained with, by its own configuration, beside the tries that are there."""
+    """Return what a run was trained with, by its own configuration, beside the tries that are there."""
     if plan.tries == 1:
         return Choice(entry.label, {}, ())
     tries = _read_tries(plan, entry, out)

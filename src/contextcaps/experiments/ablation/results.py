@@ -1,4 +1,4 @@
-"""What the finished runs of an ablation say, read from their folders."""
+"""The results of an ablation's finished runs, read from their folders."""
 
 import csv
 import dataclasses
@@ -47,7 +47,7 @@ class RunResult:
     prior: dict[str, float]
     """The same of the constant prior."""
     image_interval: Estimate
-    """Of the mAP, from the bootstrap over test images."""
+    """Interval of the mAP, from the bootstrap over test images."""
     class_precision: dict[str, float]
     """Class → average precision; NaN without a positive."""
     frequencies: dict[str, float]
@@ -56,9 +56,9 @@ class RunResult:
     """One record per epoch."""
     parameters: int
     seconds_per_image: float
-    """Of training, without validation; the median over the epochs, without the first if there are more."""
+    """Seconds of training, without validation; the median over the epochs, without the first if there are more."""
     seconds: float
-    """Of all epochs, with validations."""
+    """Seconds of all epochs, with validations."""
     config: TrainConfig
     """What it was trained with."""
     facts: dict[str, Any]
@@ -74,7 +74,7 @@ class RunResult:
         return settled_loss(self.config.loss, network_config(self.config, ("one", "other")))
 
     def tested(self) -> Tested:
-        """Its scores, from the disk."""
+        """Read its scores from the disk."""
         try:
             with np.load(self.folder / PREDICTIONS, allow_pickle=False) as file:
                 return Tested(file["scores"], file["targets"], file["indices"], tuple(file["classes"].tolist()))
@@ -83,12 +83,12 @@ class RunResult:
 
 
 def run_folder(out: Path, label: str, seed: int) -> Path:
-    """Of one run of the grid."""
+    """Return the folder of one run of the grid."""
     return out / "runs" / label / f"seed-{seed}"
 
 
 def read_result(out: Path, label: str, seed: int) -> RunResult:
-    """What a finished run says.
+    """Read what a finished run says.
 
     Raises:
         RunError: one of its files is lost or damaged.
@@ -153,7 +153,7 @@ def _number(value: float | None) -> float:
 
 
 def _timing(path: Path) -> tuple[float, float]:
-    """Seconds for one training image, and of all epochs."""
+    """Return the seconds for one training image, and of all epochs."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -165,7 +165,7 @@ def _timing(path: Path) -> tuple[float, float]:
 
 
 def runs_beside(folder: Path) -> int:
-    """How many other runs shared the device with one; 0 where nothing says so."""
+    """Return how many other runs shared the device with one; 0 where nothing says so."""
     try:
         return int(json.loads(folder.with_name(f"{folder.name}.json").read_text(encoding="utf-8"))["beside"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -14,12 +14,13 @@ from types import FrameType
 from typing import IO, Any
 
 from contextcaps.atomic import write_atomically
+from contextcaps.exit_codes import ExitCode
 from contextcaps.experiments.ablation.grid import check_run
 from contextcaps.experiments.ablation.results import runs_beside
 from contextcaps.experiments.ablation.watching import Watch
 from contextcaps.experiments.ablation.worker import has_diverged, is_finished, is_trained
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.runs import Run
+from contextcaps.training.runs import Run, RunState
 
 __all__ = ["AtOnce", "Failure", "Job", "Runner"]
 
@@ -55,7 +56,7 @@ class Job:
         return self.folder.with_name(f"{self.folder.name}.log")
 
     def order(self) -> dict[str, Any]:
-        """What `worker.work` does it by."""
+        """Return what `worker.work` does it by."""
         return {
             "config": self.config.to_dict(),
             "test": self.test,
@@ -64,7 +65,7 @@ class Job:
         }
 
     def last_line(self) -> str:
-        """Of its log: what went wrong, if something did."""
+        """Return the last line of its log, which tells a person what went wrong, if something did."""
         with contextlib.suppress(OSError):
             lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")
             return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
@@ -145,10 +146,10 @@ class Runner:
         return max(1, min(_MOST_AT_ONCE, int(0.9 * self._peak["capacity"] // (self._peak["bytes"] + _CONTEXT))))
 
     def _learn_memory(self, folder: Path) -> None:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            memory = json.loads((folder / "run.json").read_text(encoding="utf-8"))["memory"]
-            if memory["where"] == "GPU" and memory["bytes"] > self._peak.get("bytes", 0):
-                self._peak = {"bytes": memory["bytes"], "capacity": memory["capacity"]}
+        """Note what a run has needed of a GPU, if it was more than that of the runs before."""
+        memory = RunState.read(folder).facts.get("memory", {})
+        if memory.get("where") == "GPU" and memory["bytes"] > self._peak.get("bytes", 0):
+            self._peak = {"bytes": memory["bytes"], "capacity": memory["capacity"]}
 
     def _start(self, job: Job) -> None:
         job.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +158,7 @@ class Runner:
         # Gone on with, a run has times from before, too.
         content = {**job.order(), "beside": max(now, runs_beside(job.folder))}
         write_atomically(order, json.dumps(content, indent=2) + "\n")
-        environment = dict(os.environ)
+        environment = {"GOMP_SPINCOUNT": "1000", **os.environ}  # as the command line has it
         if self._room() > 1 and "OMP_NUM_THREADS" not in environment:
             environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // self._room()))
         log = open(job.log, "ab")  # noqa: SIM115  # closed when the process has ended
@@ -170,12 +171,13 @@ class Runner:
         self.watch.begin(job.name)
 
     def _settle(self, ended: _Running, shared: bool) -> bool:
-        """Note how a process has ended; whether its run should be tried again alone."""
+        """Note how a process has ended; return whether its run should be tried again alone."""
         ended.log.close()
         if ended.process.stdin is not None:
             ended.process.stdin.close()
         job, seconds = ended.job, time.monotonic() - ended.begun
-        if ended.process.returncode == 0 and job.is_done:
+        code = ended.process.returncode
+        if code == ExitCode.DONE and job.is_done:
             self.watch.end(job.name, seconds)
             return False
         if self._stops:
@@ -184,9 +186,9 @@ class Runner:
         if job.is_done:
             self.watch.fail(job.name, why)
             return False
-        if ended.process.returncode < 0:
-            why = f"killed by signal {-ended.process.returncode}; {why}"
-        if shared and "out of memory" in why:
+        if code < 0:
+            why = f"killed by signal {-code}; {why}"
+        if shared and code == ExitCode.OUT_OF_MEMORY:
             self.watch.say(f"{job.name}: out of memory beside others; it is done alone later")
             return True
         self.failures.append(Failure(job.name, why, job.log))

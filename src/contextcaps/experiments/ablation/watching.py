@@ -1,10 +1,8 @@
-"""What a person sees while a grid is run: a line for each run that ends, and on a terminal those under way."""
+"""Progress of a grid for people: a line for each run that ends, and on a terminal those under way."""
 
-import csv
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -12,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from contextcaps.documents import duration
+from contextcaps.experiments.ablation.results import read_epochs
+from contextcaps.training.runs import RunError
 
 __all__ = ["Watch"]
 
@@ -103,10 +103,9 @@ class Watch:
 
 
 def _progress(folder: Path) -> tuple[int, str]:
-    """Epochs so far, and the best validation mAP in words."""
+    """Return the epochs so far, and the best validation mAP in words."""
     try:
-        with open(folder / "metrics.csv", encoding="utf-8", newline="") as file:
-            rows: list[dict[str, Any]] = list(csv.DictReader(file))
-        return len(rows), f"{100 * max(float(row['val_mAP']) for row in rows):.2f}"
-    except (OSError, ValueError, KeyError, TypeError):
+        history = read_epochs(folder)
+        return len(history), f"{100 * max(record['val_mAP'] for record in history):.2f}"
+    except RunError:  # no epoch has ended yet
         return 0, "–"

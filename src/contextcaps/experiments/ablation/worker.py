@@ -3,7 +3,7 @@
 It ends with the process that started it: that one holds the other end of its standard input.
 """
 
-import contextlib
+import io
 import json
 import os
 import signal
@@ -11,6 +11,17 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from contextcaps.atomic import write_atomically
+from contextcaps.data.cache import entry_lock
+from contextcaps.exit_codes import ExitCode
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.evaluate import evaluate
+from contextcaps.training.failures import TrainingFailure
+from contextcaps.training.runs import Run, RunState
+from contextcaps.training.trainer import resume, train
 
 __all__ = ["PREDICTIONS", "has_diverged", "is_finished", "is_trained", "main", "work"]
 
@@ -20,19 +31,12 @@ PREDICTIONS = "test_predictions.npz"
 
 def is_trained(folder: Path) -> bool:
     """Whether the training in a run's folder has come to its end."""
-    with contextlib.suppress(OSError, ValueError):
-        facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        return facts.get("state") == "finished" and (folder / "metrics.csv").exists()
-    return False
+    return RunState.read(folder).state == "finished" and (folder / "metrics.csv").exists()
 
 
 def has_diverged(folder: Path) -> bool:
     """Whether the training in a run's folder has ended because its loss or weights became infinite or no numbers."""
-    with contextlib.suppress(OSError, ValueError):
-        facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        failure = str(facts.get("failure", ""))
-        return facts.get("state") == "failed" and failure.startswith(("the loss is", "the weights are no numbers"))
-    return False
+    return RunState.read(folder).has_diverged
 
 
 def is_finished(folder: Path) -> bool:
@@ -47,10 +51,6 @@ def work(folder: Path, job: dict[str, Any]) -> None:
         folder: the run's.
         job: `config`, the fields of `TrainConfig`; `test`, whether to measure it then; `test_data`, `resamples`.
     """
-    from contextcaps.data.cache import entry_lock
-    from contextcaps.training.config import TrainConfig
-    from contextcaps.training.trainer import resume, train
-
     folder.mkdir(parents=True, exist_ok=True)
     with entry_lock(folder, "run", on_wait=lambda: print("waiting for a process that still saves this run")):
         pass
@@ -65,20 +65,11 @@ def work(folder: Path, job: dict[str, Any]) -> None:
 
 def _test(folder: Path, job: dict[str, Any]) -> None:
     """Measure on the test part; what is needed to compare runs image by image is written last, whole or not at all."""
-    import io
-
-    import numpy as np
-
-    from contextcaps.atomic import write_atomically
-    from contextcaps.evaluation.evaluate import evaluate
-    from contextcaps.training.runs import Run
-
-    config = Run.open(folder).config
     measured = evaluate(
         folder,
         job["test_data"],
         out=folder / "evaluation" / "test",
-        accelerator=config.accelerator,
+        accelerator=Run.open(folder).config.accelerator,
         resamples=job["resamples"],
     )
     found = measured.predictions
@@ -101,15 +92,24 @@ def _end_with_parent() -> None:
 
 
 def main() -> None:
-    """Do the job of the command line's second word in the run of its first; what goes wrong is the last line said."""
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line has it
+    """Do the job of the command line's second word in the run of its first, and end with the exit code of its failure.
+
+    What went wrong is the last line of the output, for people.
+    """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     folder, job = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     try:
         work(folder, job)
     except KeyboardInterrupt as stopped:
-        print(str(stopped) or "stopped", file=sys.stderr)
-        raise SystemExit(130) from None
-    except (ValueError, ImportError, OSError) as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        raise SystemExit(1) from None
+        _end(stopped, ExitCode.INTERRUPTED)
+    except TrainingFailure as failure:
+        _end(failure, failure.exit_code)
+    except (ValueError, ImportError) as error:
+        _end(error, ExitCode.BAD_INPUT)
+    except OSError as error:
+        _end(error, ExitCode.FAILED)
+
+
+def _end(error: BaseException, code: ExitCode) -> None:
+    print(" ".join(str(error).split()) or "stopped", file=sys.stderr)
+    raise SystemExit(code) from None

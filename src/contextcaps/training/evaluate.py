@@ -1,29 +1,32 @@
-"""Measuring a trained model on data: every image once, whatever the number of processes."""
+"""Evaluation of a run or an exported model: every image once, whatever the number of processes."""
 
+import contextlib
 import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from contextcaps.data import DataError, Source, open_source
+from contextcaps.data import DataError, open_source
 from contextcaps.data.problems import OnBad
 from contextcaps.data.progress import progress_of
 from contextcaps.data.splits import open_part
 from contextcaps.evaluation.known.cooccurrence import fit_cooccurrence
-from contextcaps.evaluation.known.measuring import KnownEvaluation, give, measure_known, require_share
+from contextcaps.evaluation.known.measuring import KnownEvaluation, measure_known, require_share
 from contextcaps.evaluation.known.report import write_known
-from contextcaps.evaluation.predictions import Predictions, predict
+from contextcaps.evaluation.predictions import Predictions
 from contextcaps.evaluation.report import Evaluation, evaluate_predictions, write_report
+from contextcaps.evaluation.scoring import class_order, score
 from contextcaps.models import CapsuleNetwork
 from contextcaps.models.loading import load_model
 from contextcaps.models.trained import Trained
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, open_parts, open_training_parts
+from contextcaps.training.failures import OUT_OF_MEMORY_ERRORS, OutOfMemory
 from contextcaps.training.processes import (
     device_name,
     make_fabric,
@@ -44,7 +47,7 @@ class Measured:
     """What the model said of every image."""
     folder: Path
     files: list[Path]
-    """Those in the folder; none in processes other than the first."""
+    """Those in the folder; none in processes other than rank zero."""
     known: KnownEvaluation | None = None
     """What known labels are worth, where shares of them were asked for."""
 
@@ -89,6 +92,7 @@ def evaluate(
 
     Raises:
         ValueError: the model, the data or what was asked for is wrong.
+        OutOfMemory: what it says.
     """
     if split is not None and not split:
         raise ValueError("split: expected a name, got an empty one")
@@ -115,7 +119,7 @@ def evaluate(
         )
     )
     part, name = _part(config, network, own, split)
-    order = _order_of_classes(network, part.source)
+    class_order(network, part.source)  # refuses other classes, before the work
     if is_rank_zero():
         part.prepare(config, progress)  # before the other processes are started
     fabric, used = make_fabric(config), settled_precision(config)
@@ -123,33 +127,17 @@ def evaluate(
     if not is_rank_zero():
         part.prepare(config, progress=False)
     loader = part.loader(config, rank=fabric.global_rank, world_size=fabric.world_size)
-    network = network.to(fabric.device)
-    with progress_of(f"evaluating on {name}", len(part), progress and fabric.is_global_zero) as tell:
-        found = predict(
-            network, loader, part.classes, fabric.device, used, lambda count: tell(count * fabric.world_size)
-        )
-    found = dataclasses.replace(
-        found, targets=found.targets[:, order], classes=network.config.class_names or part.classes
-    )
-    told: dict[float, tuple[Tensor, Tensor]] = {}
-    for share in known:
-        labels = give(found, share, seed, order)  # [n, J]
 
-        def known_of(indices: Tensor, labels: Tensor = labels) -> Tensor:
-            return labels[torch.searchsorted(found.indices, indices)]  # [B, J]
+    @contextlib.contextmanager
+    def shown(what: str) -> Iterator[Callable[[int], None]]:
+        with progress_of(f"{what} on {name}", len(part), progress and fabric.is_global_zero) as tell:
+            yield lambda count: tell(count * fabric.world_size)
 
-        what = f"telling {100 * share:g} % of the labels"
-        with progress_of(what, len(part), progress and fabric.is_global_zero) as tell:
-            said = predict(
-                network,
-                loader,
-                part.classes,
-                fabric.device,
-                used,
-                lambda count: tell(count * fabric.world_size),
-                known=known_of,
-            )
-        told[share] = (labels, said.scores)
+    try:
+        scores = score(network.to(fabric.device), loader, part.source, used, shown, known, seed)
+    except OUT_OF_MEMORY_ERRORS as error:
+        raise OutOfMemory("out of memory; try a smaller --batch-size", None if run is None else run.folder) from error
+    found = scores.predictions
     folder = _folder(run, out, part, name, own)
     evaluation: Any = None
     if fabric.is_global_zero:
@@ -160,7 +148,7 @@ def evaluate(
     worth: Any = None
     if fabric.is_global_zero and train_labels is not None:
         control = fit_cooccurrence(train_labels, seed)
-        worth = measure_known(found, told, control, len(train_labels), resamples=resamples, seed=seed)
+        worth = measure_known(found, scores.told, control, len(train_labels), resamples=resamples, seed=seed)
     worth = fabric.broadcast(worth)
     files: list[Path] = []
     if fabric.is_global_zero:
@@ -186,7 +174,7 @@ def evaluate(
 
 
 def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | None) -> Tensor:
-    """[n, J], the labels of the images that a network was trained on, in the order of its classes."""
+    """Return the labels [n, J] of the images that a network was trained on, in the order of its classes."""
     if network.field is None:
         raise ValueError(
             f"known: this model ({network.config.model}) has no field between its decisions that could be told "
@@ -196,11 +184,11 @@ def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | N
         raise ValueError("known: the model does not say what it was trained on, which co-occurrence is taken from")
     config = _configuration(run, trained, None)
     source = (open_parts(config)["train"] if config.val_data is None else open_training_parts(config)[0]).source
-    return torch.from_numpy(source.targets())[:, _order_of_classes(network, source)]
+    return torch.from_numpy(source.targets())[:, class_order(network, source)]
 
 
 def _folder(run: Run | None, out: Path | str | None, part: Part, name: str, own: bool) -> Path:
-    """Where the report goes: one place for each part of the run's own data, and for each other source."""
+    """Return where the report goes: one place for each part of the run's own data, and for each other source."""
     if out is not None:
         return Path(out)
     place = name if own else f"{part.source.kind}-{name}-{part.source.fingerprint()[:8]}"
@@ -208,7 +196,7 @@ def _folder(run: Run | None, out: Path | str | None, part: Part, name: str, own:
 
 
 def _configuration(run: Run | None, trained: Trained | None, data: str | None) -> TrainConfig:
-    """The run's own configuration, or one with the data that the model was trained on; with other data if asked for."""
+    """Return the run's configuration, or one with the data that the model was trained on; other data if asked for."""
     config = run.config if run is not None else TrainConfig()
     if run is None and trained is not None:
         config = dataclasses.replace(
@@ -225,7 +213,7 @@ def _configuration(run: Run | None, trained: Trained | None, data: str | None) -
 
 
 def _part(config: TrainConfig, network: CapsuleNetwork, own: bool, split: str | None) -> tuple[Part, str]:
-    """What to measure on, and its name."""
+    """Open what to measure on; and its name."""
     size = network.config.image_size
     if own and split != "all":
         if config.val_data is not None:
@@ -242,24 +230,3 @@ def _part(config: TrainConfig, network: CapsuleNetwork, own: bool, split: str | 
         return Part(source, size), source.split or "all"
     source = open_source(config.data, on_bad=config.on_bad, **({} if split == "all" else {"split": split}))
     return Part(source, size), split
-
-
-def _order_of_classes(network: CapsuleNetwork, source: Source) -> list[int]:
-    """Where each class of the network is among those of the data."""
-    names = network.config.class_names
-    if names is None:
-        if len(source.classes) != network.config.num_classes:
-            raise DataError(
-                f"{source.name}: expected the model's {network.config.num_classes} classes, got {len(source.classes)}"
-            )
-        return list(range(len(source.classes)))
-    missing = [name for name in names if name not in source.classes]
-    extra = [name for name in source.classes if name not in names]
-    if missing or extra:
-        shown = "; ".join(
-            f"{what} {len(some)}: {', '.join(some[:5])}{' …' if len(some) > 5 else ''}"
-            for what, some in (("the data lack", missing), ("the model does not know", extra))
-            if some
-        )
-        raise DataError(f"{source.name}: expected the model's {len(names)} classes; {shown}")
-    return [source.classes.index(name) for name in names]

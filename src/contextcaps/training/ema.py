@@ -1,4 +1,4 @@
-"""A running mean of the weights (EMA): steadier than the weights themselves, at no cost when tagging."""
+"""An exponential moving average of the weights (EMA): steadier than the weights themselves, at no cost when tagging."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,14 +7,16 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-__all__ = ["WeightAverage"]
+__all__ = ["EMA"]
 
 
-class WeightAverage:
+class EMA:
     """Exponential moving average of a network's parameters and floating buffers.
 
     mean ← decay · mean + (1 − decay) · weights after each step, with a decay that begins lower, min(decay, (1 + t) /
     (10 + t)) at step t, so that a short run's mean is not mostly its random start.
+
+    Ours rather than torch's `AveragedModel` or timm's `ModelEmaV3`: those copy the module, which FSDP2 does not allow.
 
     Args:
         network: whose weights; the mean begins at them.
@@ -35,7 +37,7 @@ class WeightAverage:
 
     @contextlib.contextmanager
     def inside(self, network: nn.Module) -> Iterator[None]:
-        """The mean in the network's place for a while."""
+        """Put the mean in the network's place for a while."""
         self._exchange(network)
         try:
             yield
@@ -50,11 +52,12 @@ class WeightAverage:
             self.means[name].copy_(kept)
 
     def state_dict(self) -> dict[str, object]:
-        """Its state, on the CPU; where processes share the weights, all of them have to call it."""
+        """Return its state, on the CPU; where processes share the weights, all of them have to call it."""
         return {"steps": self.steps, "means": {name: _whole(mean).cpu() for name, mean in self.means.items()}}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict) -> None:
+        """Go on from what `state_dict` gave."""
         self.steps = int(state["steps"])
         for name, mean in self.means.items():
             saved = state["means"][name].to(mean.device)
@@ -70,5 +73,5 @@ def _floating(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """A copy of a tensor, put together where processes share it."""
+    """Copy a tensor, put together where processes share it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor.clone()

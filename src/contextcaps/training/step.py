@@ -1,8 +1,10 @@
-"""The Lightning module: what one training step computes, and what steps it.
+"""One training step (augmentation, network, loss), and the optimiser and schedule that use it.
 
-`contextcaps.train` runs it in its own loop, on Lightning's Fabric. It works in a `pytorch_lightning.Trainer` as well.
+`contextcaps.train` runs it in its own loop (`contextcaps.training.loop`), on Lightning's Fabric; as a `LightningModule`
+it works in a `pytorch_lightning.Trainer` as well.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -12,8 +14,9 @@ from torch import Tensor, nn
 
 from contextcaps.capsules import unchecked
 from contextcaps.data.augmentation import Augmentation
-from contextcaps.data.loading import Batch
+from contextcaps.data.loading import Batch, FeatureBatch
 from contextcaps.evaluation.known.revealing import known_labels, loss_weights, reveal
+from contextcaps.evaluation.predictions import forward_batch
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.lightning import LightningModule
@@ -25,7 +28,7 @@ __all__ = ["Sealed", "TaggingModule", "parameter_groups"]
 class Sealed:
     """A batch on its way into a wrapped module. Lightning would take a bare one apart, to convert its numbers."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch | FeatureBatch) -> None:
         self.batch = batch
 
 
@@ -58,24 +61,20 @@ class TaggingModule(LightningModule):
             Augmentation(config.augment, config.seed + 1_000_003 * rank) if config.augmentation else None
         )
 
-    def training_step(self, batch: "Batch | Sealed", batch_idx: int) -> dict[str, Tensor]:
-        """Loss (a number) and scores [B, J] of a batch, augmented. Every random draw depends on the batch alone."""
+    def training_step(self, batch: "Batch | FeatureBatch | Sealed", batch_idx: int) -> dict[str, Tensor]:
+        """Return the loss (a number) and scores [B, J] of a batch, augmented; draws depend on the batch alone."""
         batch = batch.batch if isinstance(batch, Sealed) else batch
         self._seed(batch)
-        images, targets = batch.images, batch.targets  # [B, 3, H, W], [B, J]
-        if self.augmentation is not None and not batch.are_features:  # those were augmented when they were made
-            changed = self.augmentation(
-                images, targets, epoch=batch.epoch, step=batch.step, boxes=batch.boxes, masks=batch.masks
-            )
-            images, targets = changed.images, changed.targets
+        if isinstance(batch, Batch):  # features were augmented when they were made
+            batch = self._augment(batch)
+        targets = batch.targets  # [B, J]
         given = reveal(targets, self.config.known) if self.config.known > 0 else None  # [B, J]
-        run = self.network.from_features if batch.are_features else self.network
-        output = run(images, known=None if given is None else known_labels(targets, given))
+        output = forward_batch(self.network, batch, None if given is None else known_labels(targets, given))
         with unchecked():  # a NaN is the loop's to find and to explain
             loss = self.loss(output.scores, targets, None if given is None else loss_weights(given), output.logits)
-        if self.config.reconstruction > 0:
+        if self.config.reconstruction > 0 and isinstance(batch, Batch):
             rebuilt = self.network.reconstruct(output.decisions, targets)  # [B, C, H, W]
-            pixels = images / 255 if images.dtype == torch.uint8 else images
+            pixels = batch.images / 255 if batch.images.dtype == torch.uint8 else batch.images
             errors = (rebuilt.float() - pixels).square().flatten(1).sum(dim=1)  # [B]
             loss = loss + self.config.reconstruction * errors.mean()
         scores = output.scores.detach()  # [B, J]
@@ -83,10 +82,18 @@ class TaggingModule(LightningModule):
             scores = torch.where(given, output.logits.detach().sigmoid().to(scores), scores)
         return {"loss": loss, "scores": scores, "targets": targets}
 
+    def _augment(self, batch: Batch) -> Batch:
+        if self.augmentation is None:
+            return batch
+        changed = self.augmentation(
+            batch.images, batch.targets, epoch=batch.epoch, step=batch.step, boxes=batch.boxes, masks=batch.masks
+        )
+        return dataclasses.replace(batch, images=changed.images, targets=changed.targets, boxes=None, masks=None)
+
     def loss(
         self, scores: Tensor, targets: Tensor, weights: Tensor | None = None, logits: Tensor | None = None
     ) -> Tensor:
-        """The run's loss on scores [B, J], with the run's weights for the classes and others [B, J] for each image.
+        """Return the run's loss on scores [B, J], with its weights for the classes and others [B, J] for each image.
 
         Where the scores are sigmoids of logits [B, J], and the loss can take those, it is computed from them.
         """
@@ -98,13 +105,13 @@ class TaggingModule(LightningModule):
             options["logits"] = logits
         return LOSSES[self.loss_name](scores, targets, **options)
 
-    def _seed(self, batch: Batch) -> None:
+    def _seed(self, batch: Batch | FeatureBatch) -> None:
         """Let what the network itself draws (dropout) depend on the batch alone; a resumed run then draws the same."""
         sequence = np.random.SeedSequence([self.config.seed, self.rank, batch.epoch, batch.step])
         torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
     def configure_optimizers(self) -> Any:
-        """AdamW, and its learning rate by step."""
+        """Return AdamW, and its learning rate by step."""
         config = self.config
         optimizer = torch.optim.AdamW(parameter_groups(self.network, config.weight_decay), lr=config.lr)
         scheduler: torch.optim.lr_scheduler.LRScheduler
@@ -118,7 +125,7 @@ class TaggingModule(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _factor(self, step: int) -> float:
-        """The learning rate at a step, as a share of the highest."""
+        """Return the learning rate at a step, as a share of the highest."""
         rising = round(self.config.warmup * self.total_steps)
         if step < rising:
             return (step + 1) / rising
@@ -129,7 +136,7 @@ class TaggingModule(LightningModule):
 
 
 def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameters that decay (matrices and kernels), and those that do not (biases, norms, single numbers).
+    """Divide parameters into those that decay (matrices, kernels) and those that do not (biases, norms, scalars).
 
     Frozen ones are in neither.
     """

@@ -9,9 +9,9 @@ from small_run import small_config
 
 from contextcaps.data.loading import Batch
 from contextcaps.models import create_model, list_models, model_config
-from contextcaps.training.averaging import WeightAverage
+from contextcaps.training.ema import EMA
 from contextcaps.training.losses import margin_loss
-from contextcaps.training.module import TaggingModule, parameter_groups
+from contextcaps.training.step import TaggingModule, parameter_groups
 
 CLASSES = 5
 
@@ -124,7 +124,7 @@ def test_average_of_weights() -> None:
     network = torch.nn.Linear(2, 1, bias=False)
     network.register_buffer("count", torch.zeros(1, dtype=torch.int64))
     network.weight.data.fill_(1.0)
-    average = WeightAverage(network, decay=0.5)
+    average = EMA(network, decay=0.5)
     mean = 1.0
     for step in range(1, 20):
         network.weight.data.fill_(float(step))
@@ -135,7 +135,7 @@ def test_average_of_weights() -> None:
     with average.inside(network):
         assert network.weight[0, 0].item() == pytest.approx(mean, rel=1e-6)
     assert network.weight[0, 0].item() == 19
-    other = WeightAverage(network, decay=0.5)
+    other = EMA(network, decay=0.5)
     other.load_state_dict(average.state_dict())
     assert other.steps == 19
     assert torch.equal(other.means["weight"], average.means["weight"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from contextcaps.training.diagnosis import diagnose_non_finite
+from contextcaps.training.divergence import diagnose_non_finite
 
 
 def diagnose(**settings: object) -> str:

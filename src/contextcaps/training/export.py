@@ -1,0 +1,59 @@
+"""The exported model of a run: the best epoch's weights, its thresholds, and where it came from."""
+
+import sys
+
+from contextcaps.models import CapsuleNetwork, ModelConfig
+from contextcaps.models.trained import Trained
+from contextcaps.training.loop import Progress
+from contextcaps.training.runs import Run, versions
+
+__all__ = ["export", "export_what_there_is", "mark_best_again"]
+
+
+def export(run: Run, network_config: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
+    """Write the best epoch's network, its thresholds and where it came from into the run's model folder."""
+    state = run.checkpoints.read(run.checkpoints.best)
+    network = CapsuleNetwork(network_config, start=False)
+    weights = state["network"]
+    if state["ema"] is not None:
+        weights = {**weights, **state["ema"]["means"]}
+    network.load_state_dict(weights)
+    best = progress.best
+    assert best is not None
+    network.save_pretrained(run.model_folder)
+    Trained(
+        thresholds=tuple(progress.thresholds),
+        frequencies=tuple(frequencies),
+        seed=run.config.seed,
+        data=run.config.data,
+        val_data=run.config.val_data,
+        split_seed=run.config.split_seed,
+        val_as_test=run.config.val_as_test,
+        epoch=int(best["epoch"]),
+        metrics={name: value for name, value in best.items() if name.startswith(("val_", "prior_"))},
+        versions=versions(),
+    ).write(run.model_folder, network_config)
+
+
+def export_what_there_is(run: Run, network: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
+    """Export the best epoch so far of a stopped run; a failure is no reason not to say how to go on."""
+    if not progress.history:
+        return
+    try:
+        export(run, network, progress, frequencies)
+    except (OSError, ValueError) as error:
+        print(f"warning: no model was exported: {error}", file=sys.stderr, flush=True)
+
+
+def mark_best_again(run: Run, progress: Progress) -> None:
+    """Mark the last checkpoint as the best where a kill came between saving and marking it."""
+    best = progress.best
+    if best is None or best is not progress.history[-1] or progress.batch != 0:
+        return
+    checkpoints = run.checkpoints
+    try:
+        steps = checkpoints.read(checkpoints.best)["progress"]["step"]
+    except ValueError:
+        steps = -1
+    if steps != best["step"]:
+        checkpoints.mark_best()
