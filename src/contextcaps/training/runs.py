@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import contextcaps
 from contextcaps.atomic import write_atomically
 from contextcaps.data.cache import entry_lock
 from contextcaps.training.checkpoints import Checkpoints
 from contextcaps.training.config import TrainConfig
+from contextcaps.version import __version__
 
 __all__ = ["Failure", "FailureKind", "Run", "RunError", "RunState", "State", "now", "versions"]
 
@@ -184,7 +184,7 @@ class Run:
 
 def versions() -> dict[str, str]:
     """Return the versions of this package, its commit where it is known, Python, platform and packages that matter."""
-    found = {"contextcaps": contextcaps.__version__, "python": platform.python_version()}
+    found = {"contextcaps": __version__, "python": platform.python_version()}
     commit = _commit()
     if commit is not None:
         found["commit"] = commit
