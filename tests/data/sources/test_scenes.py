@@ -16,9 +16,9 @@ from contextcaps.data.sources.scenes import ScenesSource
 from contextcaps.data.sources.scenes.canvas import Canvas
 from contextcaps.data.sources.scenes.dice import Dice, fold, fold_all
 from contextcaps.data.sources.scenes.drawing import LEAST_VISIBLE
-from contextcaps.data.sources.scenes.layout import LOOK_OF, Scene, lay_out
+from contextcaps.data.sources.scenes.layout import Scene, lay_out
 from contextcaps.data.sources.scenes.looks import LOOKS, Mood, Thing, draw_thing, thing
-from contextcaps.data.sources.scenes.world import CLASSES, KINDS, TWINS
+from contextcaps.data.sources.scenes.world import CLASSES, KINDS, LOOK_OF, TWINS
 
 INDEX = {name: index for index, name in enumerate(CLASSES)}
 

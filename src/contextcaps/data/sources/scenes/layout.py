@@ -9,28 +9,10 @@ from collections.abc import Callable
 
 from contextcaps.data.sources.scenes.dice import Dice, fold
 from contextcaps.data.sources.scenes.looks import Mood, Thing, thing
-from contextcaps.data.sources.scenes.world import CLASSES, KINDS
+from contextcaps.data.sources.scenes.world import CLASSES, KINDS, LOOK_OF, MOST_COPIES
 
-__all__ = ["LOOK_OF", "Scene", "lay_out"]
+__all__ = ["Scene", "lay_out"]
 
-LOOK_OF = {name: name for name in CLASSES} | {
-    "moon": "globe",
-    "lamp": "globe",
-    "boat": "sailboat",
-    "toy boat": "sailboat",
-    "toy car": "car",
-    "parasol": "canopy",
-    "umbrella": "canopy",
-    "starfish": "five_points",
-    "star": "five_points",
-    "ball": "sphere",
-    "orange": "sphere",
-}
-"""Class → look. (Parts of the room or the landscape need none: `backdrops` draws them.)"""
-
-_COPIES = {"cloud": 3, "boat": 3, "house": 3, "tree": 3, "fir": 4, "flower": 5, "sheep": 3, "mountain": 3}
-_COPIES |= {"car": 2, "cushion": 3, "gift": 3, "star": 4, "starfish": 2, "duck": 2, "orange": 3}
-"""Most copies of a class in one scene, where that is more than one."""
 _MOOD, _APPEARANCE, _PLACE = 1, 2, 3
 """Purposes of hashes, so that the numbers drawn for one purpose do not depend on those for another."""
 _CROWDED = 0.25
@@ -84,7 +66,7 @@ class _Stage:
         if name not in self.present:
             return []
         appearance = Dice(fold(self._appearance, CLASSES.index(name)))
-        copies = appearance.integer(1, _COPIES.get(name, 1))
+        copies = appearance.integer(1, MOST_COPIES[name])
         spans: tuple[Span, ...] = across if isinstance(across[0], tuple) else (across,)
         placed = []
         for _ in range(copies):

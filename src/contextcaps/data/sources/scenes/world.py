@@ -1,4 +1,4 @@
-"""Define the classes of `scenes`, and the probabilities with which they appear together.
+"""Read the classes of `scenes`, and draw which of them appear together.
 
 A scene is of one kind. The kind brings some classes always, and then makes independent choices, each among
 alternatives that bring some classes together (or none). So given the kind y, with the choices c,
@@ -8,37 +8,34 @@ alternatives that bring some classes together (or none). So given the kind y, wi
 
 which is exact: every class that is chosen is drawn, and drawn where it can be seen (see `source`).
 
-The first choice of every kind is the light. Its probabilities are the same everywhere, because twins (classes drawn
-alike) must not be told apart by the light on them.
+The first choice of every kind is the light. All of this is written in world.yaml.
 """
 
 import dataclasses
+import importlib.resources
+import itertools
+from typing import Any
 
 import numpy as np
+import yaml
 
 from contextcaps.data.sources.scenes.dice import fold_all
 
-__all__ = ["CLASSES", "KINDS", "TWINS", "Kind", "choose", "cooccurrence", "presence"]
+__all__ = ["CLASSES", "KINDS", "LOOK_OF", "MOST_COPIES", "TWINS", "Kind", "choose", "cooccurrence", "presence"]
 
-# fmt: off
-CLASSES = (
-    "sky", "sea", "sand", "grass", "road", "snow", "mountain", "wall", "floor", "table",
-    "sun", "moon", "lamp", "cloud", "house", "tree", "palm", "fir", "flower",
-    "boat", "toy boat", "car", "toy car", "parasol", "umbrella", "starfish", "star", "ball", "orange",
-    "person", "sheep", "goal", "blanket", "snowman", "bowl", "cup", "vase", "window", "towel",
-    "cat", "sofa", "cushion", "gift", "bed", "teddy", "bathtub", "duck",
+_WORLD: dict[str, Any] = yaml.safe_load(
+    (importlib.resources.files("contextcaps.data.sources.scenes") / "world.yaml").read_text(encoding="utf-8")
 )
-# fmt: on
 
-TWINS = (
-    ("moon", "lamp"),
-    ("boat", "toy boat"),
-    ("car", "toy car"),
-    ("parasol", "umbrella"),
-    ("starfish", "star"),
-    ("ball", "orange"),
-)
+CLASSES: tuple[str, ...] = tuple(_WORLD["classes"])
+TWINS: tuple[tuple[str, str], ...] = tuple((one, other) for one, other in _WORLD["twins"].values())
 """Pairs of classes drawn by the same function, with sizes, colours and turns from the same distribution."""
+LOOK_OF: dict[str, str] = {name: name for name in CLASSES} | {
+    name: look for look, twins in _WORLD["twins"].items() for name in twins
+}
+"""Class → look. (Parts of the room or the landscape need none: `backdrops` draws them.)"""
+MOST_COPIES: dict[str, int] = dict.fromkeys(CLASSES, 1) | _WORLD["copies"]
+"""Most copies of a class in one scene."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,141 +64,21 @@ class Kind:
     """Independent choices; the first is the light. No class is in two of them."""
 
 
-def _one_of(*alternatives: tuple[int, tuple[str, ...]]) -> Choice:
-    """Return the choice of one of these, or of nothing with the percentage that is left."""
-    rest = 100 - sum(percent for percent, _ in alternatives)
-    return (*(Alternative(percent, classes) for percent, classes in alternatives), Alternative(rest))
+def _choice(percents: dict[str, int], light: str | None = None) -> Choice:
+    """Return the choice written as classes ("ball + starfish", or "nothing"): percentage."""
+    return tuple(
+        Alternative(percent, () if names == "nothing" else tuple(names.split(" + ")), light)
+        for names, percent in percents.items()
+    )
 
 
-def _maybe(percent: int, *classes: str) -> Choice:
-    return _one_of((percent, classes))
+def _kind(name: str, percent: int, always: list[str], light: str, choices: list[dict[str, int]]) -> Kind:
+    lights = [_choice(percents, each) for each, percents in _WORLD["lights"][light].items()]
+    others = [_choice({**choice, "nothing": 100 - sum(choice.values())}) for choice in choices]
+    return Kind(name, percent, tuple(always), (tuple(itertools.chain(*lights)), *others))
 
 
-_OUTDOOR_LIGHT = (
-    Alternative(30, ("sun",), "day"),
-    Alternative(20, (), "day"),
-    Alternative(20, ("sun",), "dusk"),
-    Alternative(5, (), "dusk"),
-    Alternative(20, ("moon",), "night"),
-    Alternative(5, (), "night"),
-)
-_INDOOR_LIGHT = (
-    Alternative(50, (), "day"),
-    Alternative(25, (), "dusk"),
-    Alternative(20, ("lamp",), "night"),
-    Alternative(5, (), "night"),
-)
-
-KINDS = (
-    Kind(
-        "coast",
-        13,
-        ("sky", "sea", "sand"),
-        (
-            _OUTDOOR_LIGHT,
-            _maybe(60, "boat"),
-            _one_of((35, ("parasol", "blanket")), (20, ("parasol",))),
-            _one_of((20, ("ball",)), (30, ("starfish",)), (10, ("ball", "starfish"))),
-            _maybe(35, "palm"),
-            _maybe(40, "cloud"),
-            _maybe(20, "mountain"),
-        ),
-    ),
-    Kind(
-        "street",
-        13,
-        ("sky", "road"),
-        (
-            _OUTDOOR_LIGHT,
-            _maybe(85, "house"),
-            _maybe(75, "car"),
-            _one_of((40, ("umbrella", "person")), (20, ("person",))),
-            _maybe(55, "tree"),
-            _maybe(40, "cloud"),
-        ),
-    ),
-    Kind(
-        "meadow",
-        14,
-        ("sky", "grass"),
-        (
-            _OUTDOOR_LIGHT,
-            _one_of((30, ("goal", "ball")), (30, ("blanket", "orange")), (5, ("goal",)), (5, ("blanket",))),
-            _maybe(55, "tree"),
-            _maybe(45, "flower"),
-            _maybe(35, "sheep"),
-            _maybe(40, "cloud"),
-            _maybe(25, "house"),
-            _maybe(20, "mountain"),
-        ),
-    ),
-    Kind(
-        "winter",
-        10,
-        ("sky", "snow"),
-        (
-            _OUTDOOR_LIGHT,
-            _maybe(75, "mountain"),
-            _maybe(75, "fir"),
-            _maybe(45, "snowman"),
-            _maybe(40, "house"),
-            _maybe(30, "person"),
-            _maybe(30, "cloud"),
-        ),
-    ),
-    Kind(
-        "kitchen",
-        13,
-        ("wall", "table"),
-        (
-            _INDOOR_LIGHT,
-            _one_of((55, ("bowl", "orange")), (15, ("bowl",))),
-            _maybe(60, "cup"),
-            _maybe(50, "vase"),
-            _maybe(50, "window"),
-            _maybe(30, "cat"),
-        ),
-    ),
-    Kind(
-        "living room",
-        13,
-        ("wall", "floor", "sofa"),
-        (
-            _INDOOR_LIGHT,
-            _maybe(65, "cushion"),
-            _one_of((20, ("fir", "gift")), (15, ("fir", "gift", "toy car"))),
-            _maybe(45, "window"),
-            _maybe(40, "cat"),
-            _maybe(30, "vase"),
-        ),
-    ),
-    Kind(
-        "nursery",
-        12,
-        ("wall", "floor"),
-        (
-            _INDOOR_LIGHT,
-            _one_of((60, ("bed", "cushion")), (25, ("bed",))),
-            _maybe(55, "toy car"),
-            _maybe(55, "teddy"),
-            _maybe(50, "star"),
-            _maybe(25, "ball"),
-            _maybe(35, "window"),
-        ),
-    ),
-    Kind(
-        "bathroom",
-        12,
-        ("wall", "floor", "bathtub"),
-        (
-            _INDOOR_LIGHT,
-            _maybe(60, "toy boat"),
-            _maybe(50, "duck"),
-            _maybe(55, "towel"),
-            _maybe(35, "window"),
-        ),
-    ),
-)
+KINDS = tuple(_kind(name, **described) for name, described in _WORLD["kinds"].items())
 
 _INDEX = {name: index for index, name in enumerate(CLASSES)}
 
