@@ -13,8 +13,7 @@ import numpy as np
 
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Boxes, Corners, Sample
-from contextcaps.data.source import Source
-from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
+from contextcaps.data.source import Source, Unlabelled
 
 __all__ = [
     "BadSample",
@@ -142,8 +141,7 @@ class FileSource(Source):
     """
 
     def __init__(self, name: str, on_bad: OnBad, unlabelled: Unlabelled, settings: Mapping[str, Any]) -> None:
-        super().__init__(name, on_bad)
-        self._unlabelled = UnlabelledRule(unlabelled)
+        super().__init__(name, on_bad, unlabelled)
         self._settings = {**settings, "unlabelled": unlabelled}
         self._records: list[Record] = []
         self._ids: set[str] = set()
@@ -173,7 +171,7 @@ class FileSource(Source):
             return
         self._ids.add(record.id)
         try:
-            if self._unlabelled.keeps(record.labels):
+            if self._keeps(record.labels):
                 self._records.append(record)
         except DataError as error:
             self.problems.add(record.id, str(error))
@@ -182,7 +180,6 @@ class FileSource(Source):
         """Note what was left out, then check the whole."""
         if self._without_extent:
             self.notes.append(f"{self._without_extent} objects whose box has no extent in the image not counted")
-        self.notes += self._unlabelled.notes()
         self._settle()
 
 

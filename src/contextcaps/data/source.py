@@ -6,16 +6,20 @@ has a file for each kind and says how to add one; `open_source` opens them by na
 
 import abc
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from contextcaps.data.problems import DataError, OnBad, Problems
 from contextcaps.data.sample import Sample
 from contextcaps.data.vocabulary import choose_split
+from contextcaps.documents import counted
 
-__all__ = ["Source", "Subset", "have_same_data"]
+__all__ = ["Source", "Subset", "Unlabelled", "absent_classes", "have_same_data"]
+
+Unlabelled = Literal["refuse", "drop", "keep"]
+"""An image without a label is a problem, is left out and counted in the notes, or is kept."""
 
 _SAMPLED_IMAGES = 64
 """Images of a source that are read to tell whether it has the same contents as another."""
@@ -41,8 +45,10 @@ class Source(abc.ABC, Sequence[Sample]):
     notes: list[str]
     """Remarks that are no reason to stop, such as classes without a positive."""
 
-    def __init__(self, name: str, on_bad: OnBad = "stop") -> None:
-        self.name = name
+    def __init__(self, name: str, on_bad: OnBad = "stop", unlabelled: Unlabelled = "keep") -> None:
+        if unlabelled not in ("refuse", "drop", "keep"):
+            raise DataError(f"unlabelled: expected one of refuse, drop, keep, got {unlabelled!r}")
+        self.name, self._unlabelled, self._dropped = name, unlabelled, 0
         self.problems = Problems(name, on_bad)
         self.split, self.splits, self.root, self.notes = None, (), "", []
 
@@ -109,17 +115,36 @@ class Source(abc.ABC, Sequence[Sample]):
         self.split = choose_split(split, self.splits, self.name)
         return (self.split,)
 
+    def _keeps(self, labels: Collection[object], name: str = "") -> bool:
+        """Return whether an image with these labels is kept; count it if it is left out.
+
+        Raises:
+            DataError: it has none, and such images are refused; the message begins with `name`, if there is one.
+        """
+        if labels or self._unlabelled == "keep":
+            return True
+        if self._unlabelled == "refuse":
+            what = "has no label; leave such images out with unlabelled=drop, or unlabelled=keep"
+            raise DataError(f"{name} {what}" if name else what)
+        self._dropped += 1
+        return False
+
     def _settle(self) -> None:
-        """Raise for bad samples (unless they are skipped) and for an empty source; note classes without a positive."""
+        """Raise for bad samples (unless skipped) and for an empty source; note what was left out and absent classes."""
+        if self._dropped:
+            self.notes.append(f"{counted(self._dropped, 'image')} without a label left out (unlabelled=drop)")
         self.problems.settle()
         if len(self) == 0:
             found = f"; {self.problems.summary()}" if self.problems.found else ""
             raise DataError(f"{self.name}: no usable image found{found}")
-        counts = self.targets().sum(axis=0)
-        absent = [name for name, count in zip(self.classes, counts, strict=True) if count == 0]
-        if absent:
-            shown = ", ".join(absent[:10]) + (f" and {len(absent) - 10} more" if len(absent) > 10 else "")
-            self.notes.append(f"{len(absent)} of {len(self.classes)} classes have no positive: {shown}")
+        self.notes += absent_classes(self.classes, ~self.targets().any(axis=0))
+
+
+def absent_classes(classes: Sequence[str], absent: np.ndarray, where: str = "") -> list[str]:
+    """Return a note on the classes without a positive, which `absent` [J], bool, marks; empty if there are none."""
+    names = [name for name, is_absent in zip(classes, absent, strict=True) if is_absent]
+    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return [f"{len(names)} of {len(classes)} classes have no positive{where}: {shown}"] if names else []
 
 
 def have_same_data(one: Source, other: Source) -> bool:

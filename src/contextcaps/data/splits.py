@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from contextcaps.data.problems import DataError, OnBad
-from contextcaps.data.source import Source, Subset
+from contextcaps.data.source import Source, Subset, absent_classes
 from contextcaps.data.source_registry import open_source
 from contextcaps.data.vocabulary import canonical_split
 
@@ -114,13 +114,8 @@ def split_source(source: Source, fractions: Mapping[str, float] = FRACTIONS, see
     subsets = {}
     for part, indices in parts.items():
         subset = subsets[part] = Subset(source, indices.tolist(), part)
-        absent = np.flatnonzero(somewhere & ~targets[indices].any(axis=0))
-        if len(absent):
-            shown = ", ".join(source.classes[index] for index in absent[:10])
-            more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
-            subset.notes.append(
-                f"{len(absent)} of {len(source.classes)} classes have no positive in {part}: {shown}{more}"
-            )
+        absent = somewhere & ~targets[indices].any(axis=0)
+        subset.notes += absent_classes(source.classes, absent, f" in {part}")
     return subsets
 
 

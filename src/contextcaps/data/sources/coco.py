@@ -23,7 +23,7 @@ from contextcaps.data.file_source import (
 )
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Corners
-from contextcaps.data.unlabelled import Unlabelled
+from contextcaps.data.source import Unlabelled
 from contextcaps.data.vocabulary import canonical_split
 
 __all__ = ["COCOSource"]

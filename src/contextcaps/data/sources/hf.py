@@ -19,8 +19,7 @@ from contextcaps.data.cache import cache_folder
 from contextcaps.data.file_source import check_access
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Sample
-from contextcaps.data.source import Source
-from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
+from contextcaps.data.source import Source, Unlabelled
 from contextcaps.data.vocabulary import Vocabulary, canonical_split
 
 __all__ = ["HFSource"]
@@ -56,8 +55,7 @@ class HFSource(Source):
         label_column: str | None = None,
         unlabelled: Unlabelled = "refuse",
     ) -> None:
-        super().__init__(f"hf:{location}", on_bad)
-        self._unlabelled = UnlabelledRule(unlabelled)
+        super().__init__(f"hf:{location}", on_bad, unlabelled)
         datasets = _import_datasets(self.name)
         self._folder = Path(location).expanduser() if _is_local(location) else None
         parts = _open_folder(datasets, self._folder) if self._folder else _open_name(datasets, location, config)
@@ -86,7 +84,6 @@ class HFSource(Source):
         self._options = f"{image_column} {label_column} {unlabelled} {on_bad}"
         self.classes, final = self._vocabulary.final()
         self._labels = [tuple(sorted({int(final[label]) for label in labels})) for labels in self._labels]
-        self.notes += self._unlabelled.notes()
         self._settle()
 
     def _index(self, part: str, rows: Any, label_column: str) -> None:
@@ -105,7 +102,7 @@ class HFSource(Source):
                     self._file(path)
                 elif not length:
                     raise DataError("the image is missing or empty (0 bytes)")
-                if self._unlabelled.keeps(labels):
+                if self._keeps(labels):
                     self._places.append((part, row))
                     self._labels.append(tuple(labels))
             except DataError as error:

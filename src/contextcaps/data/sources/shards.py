@@ -28,9 +28,8 @@ from contextcaps.data.shard_format import (
     decode_mask,
     suffix_of,
 )
-from contextcaps.data.source import Source
+from contextcaps.data.source import Source, Unlabelled
 from contextcaps.data.sources.shard_files import find_shards, split_of_shard
-from contextcaps.data.unlabelled import Unlabelled, UnlabelledRule
 from contextcaps.data.vocabulary import Vocabulary, read_classes
 
 __all__ = ["ShardsSource"]
@@ -81,8 +80,7 @@ class ShardsSource(Source):
         classes: str | None = None,
         unlabelled: Unlabelled = "refuse",
     ) -> None:
-        super().__init__(f"shards:{location}", on_bad)
-        self._unlabelled = UnlabelledRule(unlabelled)
+        super().__init__(f"shards:{location}", on_bad, unlabelled)
         self.paths = find_shards(location)
         split_of = [split_of_shard(path) for path in self.paths]
         self.splits = tuple(dict.fromkeys(name for name in split_of if name is not None))
@@ -205,7 +203,7 @@ class ShardsSource(Source):
             raise DataError(f"the id {identifier!r} is there twice")
         names, corners = decode_boxes(content.get("boxes"))
         indices = self._vocabulary.add(content["labels"] + names)
-        if not self._unlabelled.keeps(content["labels"]):
+        if not self._keeps(content["labels"]):
             return
         count = len(content["labels"])
         boxes = None
@@ -228,7 +226,6 @@ class ShardsSource(Source):
         del self._seen, self._box_labels, self._box_corners
         if not self._vocabulary.given:
             self.notes.append(f"no classes.json beside the shards: the classes are the {len(self.classes)} names found")
-        self.notes += self._unlabelled.notes()
         if self._ignored:
             self.notes.append(f"{self._ignored} members that are no image, mask or .json passed over")
 
@@ -276,7 +273,7 @@ class ShardsSource(Source):
         base = os.path.commonpath([path.parent for path in self.paths])
         for path, stat in files:
             yield f"{os.path.relpath(path, base)} {stat.st_size} {stat.st_mtime_ns}"
-        yield f"unlabelled={self._unlabelled.choice} on_bad={self.problems.on_bad}"
+        yield f"unlabelled={self._unlabelled} on_bad={self.problems.on_bad}"
 
 
 def _open_tar(file: BinaryIO) -> tarfile.TarFile:

@@ -12,7 +12,7 @@ from typing import Any
 
 from contextcaps.data.file_source import BadSample, FileSource, Folder, Record, check_access
 from contextcaps.data.problems import DataError, OnBad
-from contextcaps.data.unlabelled import Unlabelled
+from contextcaps.data.source import Unlabelled
 from contextcaps.data.vocabulary import Vocabulary, read_classes
 
 __all__ = ["TableSource"]
@@ -115,7 +115,7 @@ class TableSource(FileSource):
                     raise BadSample(f"{name} is there before, in row {first_row[name]}")
                 first_row[name] = row
                 record = Record(name, image, tuple(labels), (self._folder.facts(image),))
-                if self._unlabelled.keeps(labels, name):
+                if self._keeps(labels, name):
                     records.append(record)
             except (BadSample, DataError) as error:
                 if wanted:

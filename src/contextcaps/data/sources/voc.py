@@ -27,7 +27,7 @@ from contextcaps.data.file_source import (
 from contextcaps.data.masks import check_sizes, read_mask
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Corners
-from contextcaps.data.unlabelled import Unlabelled
+from contextcaps.data.source import Unlabelled
 
 __all__ = ["VOC_CLASSES", "VOCSource"]
 

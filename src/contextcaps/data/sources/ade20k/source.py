@@ -22,10 +22,10 @@ from contextcaps.data.file_source import (
     require_fraction,
 )
 from contextcaps.data.problems import DataError, OnBad
+from contextcaps.data.source import Unlabelled
 from contextcaps.data.sources.ade20k.challenge import read_challenge, read_object_info
 from contextcaps.data.sources.ade20k.classes import BENCHMARK_CLASSES
 from contextcaps.data.sources.ade20k.full import FullRelease
-from contextcaps.data.unlabelled import Unlabelled
 
 __all__ = ["ADE20KSource", "Layout"]
 

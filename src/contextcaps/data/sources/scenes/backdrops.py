@@ -41,7 +41,8 @@ def _light_up(canvas: Canvas, lamp: Thing) -> None:
     wall.stroke((0, -1), (0, 0), 0.008, (84, 76, 76), marked=False)
 
 
-def _sky(canvas: Canvas, scene: Scene, dice: Dice, bottom: float) -> None:
+def _sky(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark, bottom: float) -> None:
+    mark("sky")
     turn = hued(dice.integer(180, 330), 40, 80)
     canvas.gradient(
         0, bottom, [blend(stop, turn, dice.integer(0, 14)) for stop in _SKIES[scene.mood.light]], glowing=True
@@ -55,8 +56,7 @@ def _sky(canvas: Canvas, scene: Scene, dice: Dice, bottom: float) -> None:
 
 def _coast(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark) -> None:
     horizon, shore = scene.horizon, scene.horizon + 0.24
-    mark("sky")
-    _sky(canvas, scene, dice, horizon)
+    _sky(canvas, scene, dice, mark, horizon)
     mark("sea")
     water = hued(dice.integer(184, 212), 62, 74)
     canvas.gradient(horizon, 1, [blend(water, _SKIES["day"][1], 45), water, shade(water, 84)])
@@ -80,8 +80,7 @@ def _coast(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark) -> None:
 
 def _street(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark) -> None:
     kerb = scene.horizon + 0.13
-    mark("sky")
-    _sky(canvas, scene, dice, scene.horizon)
+    _sky(canvas, scene, dice, mark, scene.horizon)
     mark("")
     pen = canvas.pen()
     far = blend(_SKIES[scene.mood.light][2], (110, 118, 146), 46)
@@ -107,14 +106,12 @@ def _street(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark) -> None:
 
 
 def _meadow(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark) -> None:
-    mark("sky")
-    _sky(canvas, scene, dice, scene.horizon + 0.06)
+    _sky(canvas, scene, dice, mark, scene.horizon + 0.06)
     mark("grass")
     green = hued(dice.integer(74, 112), dice.integer(44, 56), dice.integer(66, 78))
     canvas.gradient(scene.horizon + 0.06, 1, [shade(green, 106), shade(green, 84)])
     pen = canvas.pen()
-    for across, tone in ((dice.between(0.0, 0.3), 112), (dice.between(0.7, 1.0), 104)):
-        pen.ellipse(across, scene.horizon + 0.16, 0.75, 0.17, shade(green, tone))
+    _hills(canvas, scene, dice, shade(green, 112), shade(green, 104))
     for _ in range(dice.integer(16, 44)):  # tufts
         x, y = dice.between(0, 1), dice.between(scene.horizon + 0.14, 1)
         reach = 0.006 + (y - scene.horizon) * 0.03
@@ -123,23 +120,34 @@ def _meadow(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark) -> None:
 
 
 def _winter(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark) -> None:
-    mark("sky")
-    _sky(canvas, scene, dice, scene.horizon + 0.06)
+    _sky(canvas, scene, dice, mark, scene.horizon + 0.06)
     mark("snow")
     snow = blend((240, 246, 252), hued(dice.integer(190, 250), 20, 96), dice.integer(0, 50))
     canvas.gradient(scene.horizon + 0.06, 1, [shade(snow, 94), snow])
     pen = canvas.pen()
-    for across, tone in ((dice.between(0.0, 0.3), 96), (dice.between(0.7, 1.0), 100)):
-        pen.ellipse(across, scene.horizon + 0.16, 0.75, 0.17, shade(snow, tone))
+    _hills(canvas, scene, dice, shade(snow, 96), shade(snow, 100))
     for _ in range(dice.integer(3, 9)):  # drifts
         y = dice.between(scene.horizon + 0.18, 1)
         pen.ellipse(dice.between(0, 1), y, dice.between(0.06, 0.2), dice.between(0.006, 0.014), shade(snow, 91))
 
 
-def _wall(canvas: Canvas, scene: Scene, dice: Dice, bottom: float) -> Colour:
-    """Draw a wall with stripes, dots or nothing on it; its hue is opposite to the theme's."""
-    mood = scene.mood
-    paint = hued(mood.theme + 180 + dice.integer(-50, 50), dice.integer(10, 26), dice.integer(88, 96))
+def _hills(canvas: Canvas, scene: Scene, dice: Dice, left: Colour, right: Colour) -> None:
+    """Draw two low hills at the horizon."""
+    for across, colour in ((dice.between(0.0, 0.3), left), (dice.between(0.7, 1.0), right)):
+        canvas.pen().ellipse(across, scene.horizon + 0.16, 0.75, 0.17, colour)
+
+
+def _wall(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark, shelves: int, lowest: float) -> None:
+    """Draw a wall with stripes, dots or nothing on it, its hue opposite to the theme's; on it perhaps a shelf.
+
+    Args:
+        canvas, scene, dice, mark: as in all backdrops.
+        shelves: percentage of the walls with a shelf.
+        lowest: the greatest y of the shelf.
+    """
+    mark("wall")
+    bottom = scene.horizon
+    paint = hued(scene.mood.theme + 180 + dice.integer(-50, 50), dice.integer(10, 26), dice.integer(88, 96))
     canvas.gradient(0, bottom, [shade(paint, 94), paint])
     pen = canvas.pen()
     pattern, step = dice.integer(0, 2), dice.between(0.07, 0.12)
@@ -152,7 +160,9 @@ def _wall(canvas: Canvas, scene: Scene, dice: Dice, bottom: float) -> Colour:
                 x, y = (column + (row % 2) / 2) * step, (row + 0.5) * step
                 if y < bottom - 0.03:
                     pen.polygon([(x, y - 0.012), (x + 0.012, y), (x, y + 0.012), (x - 0.012, y)], shade(paint, 91))
-    return paint
+    mark("")
+    if dice.chance(shelves):
+        _shelf(canvas, dice, dice.between(0.18, 0.82), dice.between(0.2, lowest))
 
 
 def _floor(canvas: Canvas, dice: Dice, top: float, mark: Mark) -> None:
@@ -194,11 +204,7 @@ def _shelf(canvas: Canvas, dice: Dice, x: float, y: float) -> None:
 
 
 def _kitchen(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark) -> None:
-    mark("wall")
-    _wall(canvas, scene, dice, scene.horizon)
-    mark("")
-    if dice.chance(60):
-        _shelf(canvas, dice, dice.between(0.18, 0.82), dice.between(0.2, 0.34))
+    _wall(canvas, scene, dice, mark, 60, 0.34)
     mark("table")
     wood = hued(dice.integer(20, 34), dice.integer(30, 50), dice.integer(66, 88))
     canvas.gradient(scene.horizon, 1, [shade(wood, 108), shade(wood, 92)])
@@ -210,11 +216,7 @@ def _kitchen(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark) -> None:
 
 
 def _living_room(canvas: Canvas, scene: Scene, dice: Dice, mark: Mark) -> None:
-    mark("wall")
-    _wall(canvas, scene, dice, scene.horizon)
-    mark("")
-    if dice.chance(45):
-        _shelf(canvas, dice, dice.between(0.18, 0.82), dice.between(0.2, 0.3))
+    _wall(canvas, scene, dice, mark, 45, 0.3)
     _floor(canvas, dice, scene.horizon, mark)
     _rug(canvas, scene, dice)
 
