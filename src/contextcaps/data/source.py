@@ -137,7 +137,7 @@ class Source(abc.ABC, Sequence[Sample]):
         if len(self) == 0:
             found = f"; {self.problems.summary()}" if self.problems.found else ""
             raise DataError(f"{self.name}: no usable image found{found}")
-        self.notes += absent_classes(self.classes, ~self.targets().any(axis=0))
+        self.notes += absent_classes(self.classes, self.targets().sum(axis=0) == 0)
 
 
 def absent_classes(classes: Sequence[str], absent: np.ndarray, where: str = "") -> list[str]:
