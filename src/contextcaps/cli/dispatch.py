@@ -44,7 +44,7 @@ _ABOUT = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. An error ends in one message on standard error and its exit code, without a traceback."""
     # Before torch is loaded: threads that spin for long while they wait make two trainings on the same cores eight
-    # times slower each; spinning briefly costs a tenth on a quiet machine (docs/results/speed.md, "Trainings that share cores").
+    # times slower each; spinning briefly costs a tenth on a quiet machine (docs/results/speed.md#threads-that-wait).
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     words = list(sys.argv[1:] if arguments is None else arguments)
