@@ -46,6 +46,7 @@ def commands() -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", python_blocks())
 def test_examples_run(block, capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

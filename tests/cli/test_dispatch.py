@@ -120,6 +120,7 @@ def test_as_a_module(module) -> None:
     assert "Number of classes to build it for" in shown.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", [["models"], ["models", "--help"], ["--version"]])
 def test_a_closed_pipe_is_quiet(arguments) -> None:
     reader, writer = os.pipe()

@@ -57,6 +57,7 @@ def write_parquet(folder: Path) -> str:
     return f"hf:{folder}"
 
 
+@pytest.mark.long
 def test_what_may_not_be_read_is_named(tmp_path):
     cases: list[tuple[str, Path]] = []
 

@@ -389,6 +389,7 @@ def test_killed_at_ten_random_moments_then_run_again_gives_the_same_bytes(spec, 
     assert content(folder) == content(tmp_path / "clean" / folder.name)
 
 
+@pytest.mark.long
 @linux
 def test_worker_processes_of_a_killed_process_end(tmp_path):
     program = """

@@ -7,6 +7,8 @@ from torch.library import opcheck
 
 from contextcaps.engines import lean, lean_correlation
 
+pytestmark = pytest.mark.long
+
 TINY = (1, 2, 3, 2)  # D, A, J, I
 
 

@@ -24,7 +24,7 @@ from contextcaps.engines.triton.correlation import weights_by_capsule
 from contextcaps.engines.triton.streamed_crf import StreamedCRF
 from contextcaps.models import list_models, model_config
 
-pytestmark = needs_triton
+pytestmark = [needs_triton, pytest.mark.long]
 
 compare = functools.partial(compare_engines, "triton")
 

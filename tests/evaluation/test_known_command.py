@@ -13,6 +13,8 @@ from contextcaps.models import create_model
 from contextcaps.training.evaluate import evaluate
 from contextcaps.training.trainer import train
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:

@@ -112,6 +112,7 @@ def field_run(tmp_path_factory):
     return config
 
 
+@pytest.mark.long
 def test_a_run_fills_the_prior_and_is_resumed_to_the_same_bits(field_run, tmp_path, monkeypatch) -> None:
     whole = Path(field_run.out)
     network, trained = load_model(whole)

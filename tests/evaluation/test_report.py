@@ -124,6 +124,7 @@ def test_plots_carry_their_seeds(evaluation, tmp_path) -> None:
                 assert np.asarray(picture.convert("L")).std() > 10  # something is drawn
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("classes", [1, 2, 60, 61, 171])
 def test_plots_and_tables_of_any_number_of_classes(classes, tmp_path) -> None:
     evaluation = evaluate(predictions(images=30, classes=classes), tuned=classes != 2)

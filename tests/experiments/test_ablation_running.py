@@ -30,6 +30,8 @@ from contextcaps.training.config import TrainConfig
 from contextcaps.training.failures import DiskFull, Diverged, OutOfMemory, StoppedRun
 from contextcaps.training.runs import RunError, RunState
 
+pytestmark = pytest.mark.long
+
 BASE = TrainConfig.from_dict({**FLAGS, "batch_size": 16, "epochs": 1, "ema": 0.0, "model": "capsnet"})
 
 

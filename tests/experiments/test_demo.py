@@ -23,6 +23,8 @@ from contextcaps.experiments.demo_config import MODELS, DemoConfig
 from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.runs import Run, RunError
 
+pytestmark = pytest.mark.long
+
 SMALL = DemoConfig(quiet=True, images=64, validation_images=24, test_images=30, epochs=2, tagged_size=64)
 
 

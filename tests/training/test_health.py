@@ -273,6 +273,7 @@ def picture_batch(seed: int, classes: int, images: int = 16) -> tuple[Tensor, Te
     return (nn.functional.interpolate(pictures, size=32) / 4 + 0.3 * noise).clamp(0, 1), targets
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "loss", "classes", "expected"),
     [

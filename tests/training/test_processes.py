@@ -21,6 +21,8 @@ from contextcaps.training.evaluate import evaluate
 from contextcaps.training.runs import RunState
 from contextcaps.training.trainer import train
 
+pytestmark = pytest.mark.long
+
 COMMAND = [sys.executable, "-m", "contextcaps.cli"]
 
 

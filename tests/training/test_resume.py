@@ -19,6 +19,8 @@ from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.runs import Run, RunError, RunState
 from contextcaps.training.trainer import resume, train
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():

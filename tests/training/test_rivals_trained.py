@@ -15,6 +15,8 @@ from contextcaps.training.failures import StoppedRun
 from contextcaps.training.loop import TrainingLoop
 from contextcaps.training.trainer import resume, train
 
+pytestmark = pytest.mark.long
+
 SMALL = {
     "ml-decoder": {"ml_decoder.width": 16, "ml_decoder.attention_heads": 2},
     "query2label": {"query2label.width": 16, "query2label.attention_heads": 2},

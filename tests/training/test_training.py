@@ -17,6 +17,8 @@ from contextcaps.training.failures import OutOfMemory
 from contextcaps.training.runs import Run, RunState
 from contextcaps.training.trainer import train
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory) -> Path:
