@@ -15,7 +15,8 @@ from run_here import run_here
 
 import contextcaps
 from contextcaps.data import open_source
-from contextcaps.experiments.ablation import AblateConfig, Plan
+from contextcaps.experiments.ablation.config import AblateConfig
+from contextcaps.experiments.ablation.grid import Plan
 from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.running import Runner
 from contextcaps.experiments.demo import Demo, run_demo, show_demo

@@ -81,9 +81,14 @@ class ModelReport:
         return self.pairs >= _LEAST_SEEDS
 
     @property
+    def deciding(self) -> Estimate | None:
+        """The difference that the verdict goes by: that over seeds, or with a single one that over test images."""
+        return self.image_difference if self.pairs == 1 else self.difference
+
+    @property
     def verdict(self) -> str:
-        """Return what the difference shows, in two words."""
-        deciding = self.image_difference if self.pairs == 1 else self.difference
+        """The verdict on the difference: better, worse, not shown, or why there is none."""
+        deciding = self.deciding
         if deciding is None:
             return "baseline" if self.is_baseline else "no pair"
         if not all(map(math.isfinite, dataclasses.astuple(deciding))):
