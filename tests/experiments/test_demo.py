@@ -60,7 +60,7 @@ def figures(demo: Demo) -> list[dict]:
 def test_everything_is_written(whole) -> None:
     assert {path.name for path in whole.folder.iterdir() if not path.name.startswith(".")} == {
         *("grid.json", "runs", "ablation.html", "ablation.md", "ablation.json"),
-        *("convergence.png", "classes-contextcaps.png", "tagged.png", "images"),
+        *("differences.png", "convergence.png", "classes-contextcaps.png", "tagged.png", "images"),
     }
     for name in ("convergence.png", "tagged.png"):
         with Image.open(whole.folder / name) as picture:
