@@ -22,7 +22,7 @@ __all__ = ["Choice", "Try", "adopt", "choose", "choice_of", "points", "try_confi
 
 @dataclasses.dataclass(frozen=True)
 class Try:
-    """One point of hyper-parameters, and what it came to."""
+    """One point of hyper-parameters, and its validation mAP."""
 
     number: int
     """From 1."""
@@ -34,7 +34,7 @@ class Try:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What a model is trained with."""
+    """The hyper-parameters that a model is trained with."""
 
     label: str
     settings: dict[str, Any]

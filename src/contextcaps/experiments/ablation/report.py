@@ -32,7 +32,7 @@ class NothingFinished(RunError):
 
 @dataclasses.dataclass(frozen=True)
 class ClassGain:
-    """How much more average precision a model has for a class than the baseline, over seeds."""
+    """The gain in average precision of one class over the baseline."""
 
     name: str
     gain: Estimate
@@ -133,7 +133,7 @@ class ModelReport:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """How much more mAP one model has than another."""
+    """The difference of mAP between two models."""
 
     label: str
     other: str
@@ -149,7 +149,7 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The whole of an ablation."""
+    """All results of an ablation."""
 
     plan: Plan
     document: dict[str, Any]

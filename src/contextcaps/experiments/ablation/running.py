@@ -136,7 +136,7 @@ class Runner:
                     raise KeyboardInterrupt
 
     def _room(self) -> int:
-        """How many may run now."""
+        """Return how many may run now."""
         if self.at_once is not None:
             return self.at_once
         for each in self._running:
@@ -197,7 +197,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Ctrl-C and termination ask all runs to stop and save; once more kills them."""
+        """Ask all runs to stop and save on Ctrl-C or termination, and kill them on a second one."""
         before: dict[signal.Signals, Any] = {}
 
         def note(number: int, frame: FrameType | None) -> None:

@@ -21,7 +21,7 @@ BACKBONES = ("small@64", "timm:resnet18@224")
 
 @dataclasses.dataclass(frozen=True)
 class BenchSettings:
-    """What to measure. What is left empty is chosen by the device: much on a GPU, two minutes' worth on a CPU."""
+    """Settings of the benchmark. Empty ones are chosen by the device: much on a GPU, two minutes' worth on a CPU."""
 
     sizes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SIZE...")] = ()
     """paper, small (for a CPU), one (a single image), j1000, j5000 or tiny; by default paper on a GPU, else small."""
