@@ -226,7 +226,7 @@ def _thinned(curve: Curve) -> PrecisionRecall:
 
 
 def plain(value: Any) -> Any:
-    """Return lists, dictionaries and numbers for JSON: tuples as lists, None in place of numbers that are not finite."""
+    """Return lists, dictionaries and numbers for JSON; None in place of numbers that are not finite."""
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -48,7 +48,7 @@ class Ablation:
     files: dict[str, Path]
     """Name → where: page, markdown, figures, and the pictures."""
     failures: tuple[Failure, ...]
-    """Runs that came to nothing; the others are in the report."""
+    """Runs that failed; the others are in the report."""
 
     def require_success(self) -> None:
         """Raise an OSError if any run failed."""

@@ -49,7 +49,7 @@ class Job:
     def is_done(self) -> bool:
         if self.test:
             return is_finished(self.folder)
-        return is_trained(self.folder) or has_diverged(self.folder)  # a try that comes to nothing is an answer, too
+        return is_trained(self.folder) or has_diverged(self.folder)  # a try that diverged is an answer, too
 
     @property
     def log(self) -> Path:
@@ -74,7 +74,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A run that came to nothing."""
+    """A run that failed."""
 
     name: str
     why: str
