@@ -147,7 +147,7 @@ class Plan:
         return {name: value for name, value in shared.items() if name in whole or name.partition(".")[0] not in absent}
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {
             "models": [dataclasses.asdict(entry) for entry in self.entries],
             "seeds": list(self.seeds),
@@ -162,7 +162,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "Plan":
-        """What `to_dict` gave."""
+        """Build the plan from what `to_dict` gave."""
         return cls(
             entries=tuple(Entry(**entry) for entry in document["models"]),
             seeds=tuple(document["seeds"]),
