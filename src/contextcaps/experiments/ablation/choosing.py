@@ -108,8 +108,7 @@ def choose(plan: Plan, entry: Entry, out: Path) -> Choice:
         )
     if not known:
         raise RunError(
-            f"{entry.label}: all of its {len(tries)} tries diverged; see the logs in "
-            f"{out / 'tries' / entry.label}"
+            f"{entry.label}: all of its {len(tries)} tries diverged; see the logs in {out / 'tries' / entry.label}"
         )
     best = max(known, key=lambda each: (each.mAP, -each.number))
     return Choice(entry.label, best.settings, tries, best.number)
