@@ -7,7 +7,7 @@ from contextcaps.version import __version__
 
 if TYPE_CHECKING:
     from contextcaps.data import open_source
-    from contextcaps.experiments.ablation import ablate
+    from contextcaps.experiments.ablation.ablation import ablate
     from contextcaps.models import CapsuleNetwork, ModelConfig, create_model, list_models
     from contextcaps.tagging import load
     from contextcaps.training.config import TrainConfig
@@ -38,6 +38,6 @@ __getattr__, __dir__ = lazy_names(
         "training.trainer": ["train", "resume"],
         "training.evaluate": ["evaluate"],
         "tagging": ["load"],
-        "experiments.ablation": ["ablate"],
+        "experiments.ablation.ablation": ["ablate"],
     },
 )

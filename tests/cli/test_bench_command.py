@@ -3,7 +3,7 @@
 import pytest
 
 from contextcaps.cli import main
-from contextcaps.experiments.bench.sizes import HEADS, SIZES
+from contextcaps.experiments.bench.cases import HEADS, SIZES
 from contextcaps.experiments.bench.ways import WAYS
 
 

@@ -8,7 +8,7 @@ import torch
 
 from contextcaps.evaluation.predictions import Predictions
 from contextcaps.evaluation.report import evaluate_predictions
-from contextcaps.experiments.ablation import Plan, parse_models
+from contextcaps.experiments.ablation.grid import Plan, parse_models
 from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.worker import PREDICTIONS
 from contextcaps.training.config import TrainConfig

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from contextcaps.experiments.ablation import Plan, parse_models
 from contextcaps.experiments.ablation.choosing import choose, points, try_folder
-from contextcaps.experiments.ablation.grid import check_run
+from contextcaps.experiments.ablation.grid import Plan, check_run, parse_models
 from contextcaps.experiments.ablation.worker import has_diverged
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.runs import RunError

@@ -15,11 +15,12 @@ from sklearn.metrics import average_precision_score
 
 from contextcaps.evaluation.metrics.bootstrap import draw_weights
 from contextcaps.evaluation.report.evaluation import Estimate
-from contextcaps.experiments.ablation import make_report, show_ablation, write_ablation
+from contextcaps.experiments.ablation.ablation import show_ablation, write_ablation
 from contextcaps.experiments.ablation.choosing import points, try_folder
 from contextcaps.experiments.ablation.findings import findings
 from contextcaps.experiments.ablation.grid import Entry
 from contextcaps.experiments.ablation.paper import paper_row
+from contextcaps.experiments.ablation.report import make_report
 from contextcaps.experiments.ablation.tables import report_tables
 from contextcaps.training.runs import RunError
 
@@ -140,7 +141,7 @@ def test_the_documents(folder) -> None:
     ablation = write_ablation(folder, RESAMPLES)
     page = ablation.files["page"].read_text(encoding="utf-8")
     parsed = Page(page)
-    assert parsed.tags.count("img") == 2  # convergence, and the classes of the one that is no baseline
+    assert parsed.tags.count("img") == 3  # differences, convergence, and the classes of the one that is no baseline
     assert all(source.startswith(("data:image/png;base64,", "#")) for source in parsed.sources)
     for source in parsed.sources:
         assert not source.startswith("#") or f'id="{source[1:]}"' in page
@@ -184,7 +185,7 @@ def test_the_terminal_shows_the_table(folder) -> None:
     stream = io.StringIO()
     show_ablation(write_ablation(folder, RESAMPLES), Console(file=stream, width=80))
     text = stream.getvalue()
-    assert "contextcaps is ahead." in text
+    assert "Better than capsnet: contextcaps (+" in text
     assert "…" not in text  # nothing is cut, though the console is narrow
     assert max(map(len, text.splitlines())) > 80
     assert "ablation.html" in text
@@ -252,7 +253,7 @@ def test_many_models_are_told_by_what_they_show(tmp_path) -> None:
     report = make_report(tmp_path / "out", RESAMPLES)
     said = findings(report)
     verdicts = {model.label: model.verdict for model in report.models[1:]}
-    for beginning, verdict in (("Ahead of", "better"), ("Behind", "worse"), ("No difference", "not shown")):
+    for beginning, verdict in (("Better than", "better"), ("Worse than", "worse"), ("No difference", "not shown")):
         (sentence,) = [each for each in said if each.startswith(beginning)]
         assert [label for label in verdicts if f"{label} (" in sentence] == [
             label for label, each in verdicts.items() if each == verdict
@@ -387,7 +388,7 @@ def test_models_that_are_equal_to_the_bit(tmp_path) -> None:
     made_up(tmp_path / "out", {"capsnet": 0.2, "twin=capsnet": 0.2})
     ablation = write_ablation(tmp_path / "out", RESAMPLES)
     assert ablation.report.models[1].verdict == "not shown"
-    assert "<svg" in ablation.files["page"].read_text(encoding="utf-8")
+    assert ablation.files["differences"].read_bytes().startswith(b"\x89PNG")
 
 
 def test_other_images_are_refused(tmp_path) -> None:
@@ -413,4 +414,4 @@ def test_an_undefined_difference_is_called_so(tmp_path) -> None:
     undefined = dataclasses.replace(report.models[1], difference=nothing, image_difference=nothing)
     assert undefined.verdict == "undefined"
     told = findings(dataclasses.replace(report, models=(report.models[0], undefined)))[0]
-    assert told.startswith("The difference is undefined.")
+    assert told == "The difference to capsnet is undefined for: contextcaps (– –)."

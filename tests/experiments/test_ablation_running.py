@@ -20,7 +20,9 @@ import contextcaps
 from contextcaps.cli import main
 from contextcaps.data import DataError
 from contextcaps.data.augmentation import AugmentationConfig
-from contextcaps.experiments.ablation import AblateConfig, ablate, ablate_command, running, watching, worker
+from contextcaps.experiments.ablation import running, watching, worker
+from contextcaps.experiments.ablation.ablation import ablate
+from contextcaps.experiments.ablation.config import AblateConfig, ablate_command
 from contextcaps.experiments.ablation.results import read_epochs, run_folder
 from contextcaps.experiments.ablation.running import Job, Runner
 from contextcaps.experiments.ablation.watching import Watch
@@ -72,7 +74,7 @@ def test_a_whole_grid(whole) -> None:
     assert [model["label"] for model in document["models"]] == ["capsnet", "contextcaps"]
     assert [model["seeds"] for model in document["models"]] == [[0, 1]] * 2
     assert document["models"][1]["pairs"] == 2
-    for name in ("ablation.html", "ablation.md", "convergence.png", "classes-contextcaps.png"):
+    for name in ("ablation.html", "ablation.md", "convergence.png", "differences.png", "classes-contextcaps.png"):
         assert (whole / name).stat().st_size > 0
     divisions = set()
     for model in document["models"]:
@@ -128,7 +130,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_result(whole, cache, tmp_pa
     out = tmp_path / "out"
     settings = {name: value for name, value in small(cache).to_dict().items() if name not in ("augment", "out")}
     code = (
-        "import json, sys; from contextcaps.experiments.ablation import ablate\n"
+        "import json, sys; from contextcaps import ablate\n"
         "ablate(models='capsnet', seeds=1, out=sys.argv[1], resamples=20, progress=False, **json.loads(sys.argv[2]))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(out), json.dumps(settings)])

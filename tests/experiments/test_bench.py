@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from contextcaps.cli import main
-from contextcaps.experiments.bench import BenchSettings, run_bench
 from contextcaps.experiments.bench import bench as bench_module
+from contextcaps.experiments.bench.bench import run_bench
+from contextcaps.experiments.bench.cases import HEADS, SIZES, Case, Size, make_head
 from contextcaps.experiments.bench.ceilings import Ceilings
 from contextcaps.experiments.bench.floor import count_work, floor_seconds
-from contextcaps.experiments.bench.measuring import Cost, Memory, Result, in_own_process, measure
-from contextcaps.experiments.bench.networks import NetworkCase, measure_network
-from contextcaps.experiments.bench.results import Row, Rows
-from contextcaps.experiments.bench.sizes import HEADS, SIZES, Size, make_head
+from contextcaps.experiments.bench.measuring import Memory, in_own_process, measure
+from contextcaps.experiments.bench.rows import Row, ratio
+from contextcaps.experiments.bench.settings import BenchSettings
 from contextcaps.experiments.bench.sweeps import Sweep, exponent, sweep_sizes
-from contextcaps.experiments.bench.ways import Case, measure_case
+from contextcaps.experiments.bench.ways import measure_case
 
 TINY = Size("tiny", batch=2, capsules=8, attributes=3, classes=5, decision_attributes=4)  # N = 2, D = 2; 320 votes
 
@@ -86,27 +86,28 @@ def test_growth_along_a_sweep_leaves_out_what_did_not_run() -> None:
     sizes = sweep_sizes(Size(), "J", 5)
     rows = []
     for size in sizes:
-        cost = Cost(size.classes**2 / 1e6, 0.0, 3, 1e6 * size.classes)
         case = Case("capsnet", size, "eager", "fp32", "step")
-        result = Result(cost) if size.classes < 600 else Result(None, reason="out of memory", out_of_memory=True)
-        rows.append(Row(case, result, 1e-6))
+        if size.classes < 600:
+            rows.append(Row(case, seconds=size.classes**2 / 1e6, peak=1e6 * size.classes))
+        else:
+            rows.append(Row.failed(case, torch.OutOfMemoryError("CUDA out of memory")))
     (line,) = Sweep.of("J", "step", sizes, sizes[2], rows).lines
-    assert line.values == (38, 75, 150, 300, 600)
-    assert line.growth(lambda row: row.seconds) == pytest.approx(2)
-    assert line.growth(lambda row: row.peak, last=2) == pytest.approx(1)
+    assert tuple(line.rows) == (38, 75, 150, 300, 600)
+    assert exponent(list(line.rows), [row.seconds for row in line.rows.values()]) == pytest.approx(2)
+    assert exponent(list(line.rows), [row.peak for row in line.rows.values()], last=2) == pytest.approx(1)
 
 
 def test_ratios() -> None:
     def row(way: str, precision: str, seconds: float, peak: float) -> Row:
-        return Row(Case("capsnet", TINY, way, precision, "step"), Result(Cost(seconds, seconds, 3, peak)), 0.5)
+        return Row(Case("capsnet", TINY, way, precision, "step"), seconds, seconds, 3, peak, floor=0.5)
 
     slow, half, fast = row("eager", "fp32", 12.0, 8e9), row("eager", "bf16", 6.0, 6e9), row("triton", "bf16", 1.0, 1e9)
-    failed = Row(Case("capsnet", TINY, "compiled", "bf16", "step"), Result(None, reason="no compiler"), 0.5)
-    rows = Rows({each.case: each for each in (slow, half, fast, failed)})
-    assert dataclasses.astuple(rows.ratio(fast, "eager")) == (6.0, 6.0)
-    assert dataclasses.astuple(rows.ratio(fast, "eager", "fp32")) == (12.0, 8.0)
-    assert rows.ratio(fast, "compiled") is None
-    assert rows.ratio(slow, "eager") is None  # itself
+    failed = Row(Case("capsnet", TINY, "compiled", "bf16", "step"), reason="no compiler")
+    rows = {each.case: each for each in (slow, half, fast, failed)}
+    assert ratio(rows, fast, way="eager") == (6.0, 6.0)
+    assert ratio(rows, fast, way="eager", precision="fp32") == (12.0, 8.0)
+    assert ratio(rows, fast, way="compiled") is None
+    assert ratio(rows, slow, way="eager") is None  # itself
     assert fast.floor_share == 0.5
     assert fast.images_per_second == TINY.batch
 
@@ -126,7 +127,7 @@ def test_memory_of_a_call_is_seen() -> None:
 def test_every_head_and_way_is_measured(head, way, mode) -> None:
     result = measure_case(Case(head, TINY, way, "bf16", mode), "cpu", 0.0)
     assert result.reason == ""
-    assert result.cost.seconds > 0
+    assert result.has_run
     weights = count_work(head, TINY, mode)
     assert result.resident >= weights.bytes - 2 * 4 * 2 * 5 * 4
 
@@ -135,28 +136,35 @@ def test_what_fails_is_a_row() -> None:
     case = Case("capsnet", TINY, "triton", "fp32", "step")
     if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
         result = measure_case(case, "cpu", 0.0)
-        assert result.cost is None
+        assert not result.has_run
         assert "backend:" not in result.reason
         assert result.reason
-    unknown = NetworkCase("capsnet", "timm", 32, 5, 2, "fp32", "step")
-    assert measure_network(unknown, "cpu", 0.0).reason.startswith("backbone: expected")
+    unknown = Case("capsnet", TINY, "auto", "fp32", "step", "timm@32")
+    assert measure_case(unknown, "cpu", 0.0).reason.startswith("backbone: expected")
     for error in (
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 47 GiB"),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
     ):
-        assert Result.failed(error) == Result(None, reason="out of memory", out_of_memory=True)
-    assert Result.failed(RuntimeError("first\nsecond\nthird")).reason == "RuntimeError: first second"
-    assert len(Result.failed(RuntimeError("long " * 100)).reason) <= 160
+        assert Row.failed(case, error) == Row(case, reason="out of memory", out_of_memory=True)
+    assert Row.failed(case, RuntimeError("first\nsecond\nthird")).reason == "RuntimeError: first second"
+    assert len(Row.failed(case, RuntimeError("long " * 100)).reason) <= 160
 
 
-def _dies(how: int) -> Result:
-    os.kill(os.getpid(), how)
-    return Result(None)
+def _dies(case: Case, how: str, seconds: float) -> Row:
+    os.kill(os.getpid(), int(how))
+    return Row(case)
 
 
-def test_a_process_that_dies_is_a_row() -> None:
-    assert in_own_process(_dies, 9).reason == "out of memory (the system ended the process)"
-    assert "ended with code" in in_own_process(_dies, 6).reason
+def test_a_process_that_dies_is_a_row(monkeypatch) -> None:
+    with pytest.raises(MemoryError, match="the system ended the process"):
+        in_own_process(_dies, None, "9", 0.0)
+    monkeypatch.setattr(bench_module, "measure_case", _dies)
+    case = Case("capsnet", TINY, "eager", "fp32", "step")
+    killed = bench_module._measure(case, BenchSettings(device="9"))
+    assert (killed.case, killed.has_run, killed.out_of_memory) == (case, False, True)
+    aborted = bench_module._measure(case, BenchSettings(device="6"))
+    assert "ended with code" in aborted.reason
+    assert not aborted.out_of_memory
 
 
 @pytest.fixture
@@ -171,9 +179,9 @@ def here(monkeypatch) -> None:
 def test_the_command_writes_tables_and_pictures(tmp_path, capsys, monkeypatch) -> None:
     real = bench_module.measure_case
 
-    def sometimes(case: Case, *rest: object) -> Result:
+    def sometimes(case: Case, *rest: object) -> Row:
         full = case.way == "eager" and case.size.classes == 10
-        return Result(None, reason="out of memory", out_of_memory=True) if full else real(case, *rest)
+        return Row.failed(case, torch.OutOfMemoryError("full")) if full else real(case, *rest)
 
     monkeypatch.setattr(bench_module, "measure_case", sometimes)
     words = [
@@ -197,7 +205,14 @@ def test_the_command_writes_tables_and_pictures(tmp_path, capsys, monkeypatch) -
     assert "Networks on small at 32 px" in printed.out
 
     with open(tmp_path / "bench.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+        everything = list(csv.DictReader(file))
+    networks = [row for row in everything if row["backbone"]]
+    assert [(row["model"], row["backbone"], row["reason"]) for row in networks] == [
+        ("capsnet", "small@32", ""),
+        ("contextcaps", "small@32", ""),
+    ]
+    assert all(float(row["ms"]) > 0 for row in networks)
+    rows = [row for row in everything if not row["backbone"]]
     assert len(rows) == 3 * 2 * 2  # sizes, heads, ways
     for row in rows:
         failed = row["way"] == "eager" and row["classes"] == "10"
@@ -208,7 +223,7 @@ def test_the_command_writes_tables_and_pictures(tmp_path, capsys, monkeypatch) -
             (eager,) = (
                 each
                 for each in rows
-                if (each["head"], each["classes"], each["way"]) == (row["head"], row["classes"], "eager")
+                if (each["model"], each["classes"], each["way"]) == (row["model"], row["classes"], "eager")
             )
             assert float(row["eager_time_ratio"]) == pytest.approx(float(eager["ms"]) / float(row["ms"]), rel=1e-4)
     page = (tmp_path / "bench.md").read_text(encoding="utf-8")
@@ -216,7 +231,6 @@ def test_the_command_writes_tables_and_pictures(tmp_path, capsys, monkeypatch) -
     assert "![sweep-J-step](sweep-J-step.png)" in page
     assert "matrix products fp32 100 GFLOP/s" in page
     assert (tmp_path / "sweep-J-step.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "networks.csv").read_text(encoding="utf-8").count("\n") == 3
 
 
 @pytest.mark.usefixtures("here")
@@ -225,7 +239,7 @@ def test_a_run_without_a_sweep_has_no_picture(tmp_path) -> None:
     bench = run_bench(settings, tmp_path, progress=False)
     assert [path.name for path in bench.files] == ["bench.csv", "bench.md"]
     assert all(path.is_file() for path in bench.files)
-    assert [row.result.reason for row in bench.rows.values()] == [""]
+    assert [row.reason for row in bench.rows.values()] == [""]
 
 
 @pytest.mark.parametrize(

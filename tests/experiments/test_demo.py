@@ -15,7 +15,8 @@ from run_here import run_here
 
 import contextcaps
 from contextcaps.data import open_source
-from contextcaps.experiments.ablation import AblateConfig, Plan
+from contextcaps.experiments.ablation.config import AblateConfig
+from contextcaps.experiments.ablation.grid import Plan
 from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.running import Runner
 from contextcaps.experiments.demo import Demo, run_demo, show_demo
@@ -61,7 +62,7 @@ def figures(demo: Demo) -> list[dict]:
 def test_everything_is_written(whole) -> None:
     assert {path.name for path in whole.folder.iterdir() if not path.name.startswith(".")} == {
         *("grid.json", "runs", "ablation.html", "ablation.md", "ablation.json"),
-        *("convergence.png", "classes-contextcaps.png", "tagged.png", "images"),
+        *("differences.png", "convergence.png", "classes-contextcaps.png", "tagged.png", "images"),
     }
     for name in ("convergence.png", "tagged.png"):
         with Image.open(whole.folder / name) as picture:

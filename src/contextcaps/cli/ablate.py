@@ -47,7 +47,7 @@ class Ablate(Command):
         return cls(config=AblateConfig(train=small), small=small)
 
     def run(self) -> None:
-        from contextcaps.experiments.ablation import ablate, show_ablation
+        from contextcaps.experiments.ablation.ablation import ablate, show_ablation
 
         train = self.config.train
         require_location(train.data, train.val_data, self.config.test_data)

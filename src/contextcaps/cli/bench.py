@@ -27,6 +27,6 @@ class BenchCommand(Command):
     """No progress, only the tables."""
 
     def run(self) -> None:
-        from contextcaps.experiments.bench import run_bench, show_bench
+        from contextcaps.experiments.bench.bench import run_bench, show_bench
 
         show_bench(run_bench(self.settings, self.out, progress=not self.quiet), CommandConsole())

@@ -1,4 +1,4 @@
-"""What the commands share: their base class, kinds of flags, and the console that they print to.
+"""The base of all commands: their class, types of flags, and the console that they print to.
 
 A command is a frozen dataclass. Its fields are the flags and their docstrings the help; `run` does the work and imports
 what that needs, so that `--help` does not wait for torch.

@@ -1,4 +1,4 @@
-"""What people read: numbers and names as text, tables, pages and charts. Imports no other room.
+"""Documents for people: numbers and names as text, tables, pages and charts. Imports no other room.
 
 `page` (jinja2), `drawing` and `charts` (matplotlib, of the extra `train`) are imported where they are needed.
 """

@@ -1,4 +1,4 @@
-"""How numbers and names are written, the same in the terminal, in Markdown, on pages and in charts."""
+"""Numbers and names as text, the same in the terminal, in Markdown, on pages and in charts."""
 
 import math
 import re

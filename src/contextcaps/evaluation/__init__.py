@@ -1,1 +1,1 @@
-"""What is measured of a model: predictions, metrics, known labels, reports."""
+"""Measurements of a model: predictions, metrics, known labels, reports."""

@@ -20,7 +20,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """What a network says of a set of images, and what is true; in the order of the data, on the CPU."""
+    """Scores and true labels of a set of images, in the order of the data, on the CPU."""
 
     scores: Tensor
     """[n, J], float32."""
@@ -113,12 +113,12 @@ def autocast(device: torch.device | str, precision: Precision) -> torch.autocast
 
 
 def _most_batches(loader: Loader) -> int:
-    """Batches of the process that has most."""
+    """Return the number of batches of the process that has most."""
     return math.ceil(math.ceil(loader.count / loader.world_size) / loader.batch_size)
 
 
 def _gather(own: tuple[Tensor, Tensor, Tensor]) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """This process's part and those of all others."""
+    """Return this process's part and those of all others."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return [own]
     everything: list = [None] * torch.distributed.get_world_size()
@@ -128,5 +128,5 @@ def _gather(own: tuple[Tensor, Tensor, Tensor]) -> list[tuple[Tensor, Tensor, Te
 
 @functools.cache
 def _cpu_group() -> torch.distributed.ProcessGroup | None:
-    """The processes, talking from main memory to main memory: on GPUs, scores of all images need not fit there."""
+    """Return a process group over main memory: the scores of all images need not fit on a GPU."""
     return torch.distributed.new_group(backend="gloo")

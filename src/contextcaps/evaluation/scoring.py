@@ -18,7 +18,7 @@ __all__ = ["Scores", "class_order", "score"]
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What a network says of every image."""
+    """A network's scores of every image, without and with some labels known."""
 
     predictions: Predictions
     """Of the images alone."""

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from contextcaps.atomic import write_atomically
 from contextcaps.data import open_source
-from contextcaps.experiments.ablation import Ablation, ablate, ablate_command, show_ablation
+from contextcaps.experiments.ablation.ablation import Ablation, ablate, show_ablation
+from contextcaps.experiments.ablation.config import ablate_command
 from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.demo_config import MODELS, DemoConfig
 from contextcaps.experiments.gallery import TaggedImage, judge, write_gallery

@@ -113,7 +113,7 @@ def write_gallery(images: Sequence[TaggedImage], path: Path | str, title: str, c
 
 
 def _draw(figure: Any, image: TaggedImage, left: float, top: float) -> None:
-    """A picture and what stands beneath it."""
+    """Draw a picture and its true and predicted classes beneath it."""
     width, height = figure.get_size_inches()
     axes = figure.add_axes((left / width, (top - _CELL) / height, _CELL / width, _CELL / height))
     # Pixels stay pixels: a blurred small picture would hide how little the model sees.
@@ -138,7 +138,7 @@ def _truth_lines(image: TaggedImage) -> list[str]:
 
 
 def _half(image: TaggedImage) -> int:
-    """Lines of the two columns of tags."""
+    """Return the lines of each of the two columns of tags."""
     return max(1, (len(image.tags) + 1) // 2)
 
 

@@ -1,4 +1,4 @@
-"""What known labels are worth, as a table for the terminal and as files."""
+"""The report on known labels: a table for the terminal, and files."""
 
 import textwrap
 from collections.abc import Mapping

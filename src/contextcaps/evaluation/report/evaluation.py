@@ -1,4 +1,4 @@
-"""Everything that is said of a network's predictions, and beside each figure that of the constant-prior predictor."""
+"""The evaluation of a network's predictions: every metric, beside that of the constant prior."""
 
 import dataclasses
 import math
@@ -76,7 +76,7 @@ class PrecisionRecall:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The whole of an evaluation; figures are shares from 0 to 1."""
+    """All results of an evaluation; figures are shares from 0 to 1."""
 
     images: int
     positives: int
@@ -100,7 +100,7 @@ class Evaluation:
         return sum(each.positives == 0 for each in self.classes)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain lists, dictionaries and numbers, for JSON; None in place of what is not defined."""
+        """Return plain lists, dictionaries and numbers, for JSON; None in place of what is not defined."""
         document = dataclasses.asdict(self)
         document["classes_left_out"] = self.left_out
         return plain(document)
@@ -116,7 +116,7 @@ def evaluate_predictions(
     device: torch.device | str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Evaluation:
-    """Every metric of the network and of the constant prior, with bootstrap 95 % intervals.
+    """Compute every metric of the network and of the constant prior, with bootstrap 95 % intervals.
 
     Args:
         predictions: on the data to evaluate.
@@ -216,7 +216,7 @@ def _reliability(calibration: Calibration) -> Reliability:
 
 
 def _thinned(curve: Curve) -> PrecisionRecall:
-    """Points spread evenly over recall, from the highest threshold to the lowest, both kept."""
+    """Return points spread evenly over recall, from the highest threshold to the lowest, both kept."""
     recall, precision = curve.recall.flip(0), curve.precision.flip(0)  # [u], recall ascending
     if len(recall) > _CURVE_POINTS:
         wanted = torch.linspace(float(recall[0]), 1.0, _CURVE_POINTS, dtype=torch.float64)
@@ -226,7 +226,7 @@ def _thinned(curve: Curve) -> PrecisionRecall:
 
 
 def plain(value: Any) -> Any:
-    """Lists, dictionaries and numbers for JSON: tuples as lists, None in place of numbers that are not finite."""
+    """Return lists, dictionaries and numbers for JSON; None in place of numbers that are not finite."""
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

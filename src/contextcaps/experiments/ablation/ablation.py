@@ -48,7 +48,7 @@ class Ablation:
     files: dict[str, Path]
     """Name → where: page, markdown, figures, and the pictures."""
     failures: tuple[Failure, ...]
-    """Runs that came to nothing; the others are in the report."""
+    """Runs that failed; the others are in the report."""
 
     def require_success(self) -> None:
         """Raise an OSError if any run failed."""
@@ -121,7 +121,7 @@ def write_ablation(
 
 
 def _run(plan: Plan, folder: Path, at_once: AtOnce, resamples: int | None, progress: bool) -> list[Failure]:
-    """The tries, then the runs."""
+    """Run the tries, then the runs with what was chosen; return what failed."""
     with Watch(progress) as watch:
         runner = Runner(at_once, watch)
         if plan.tries > 1:
@@ -164,7 +164,7 @@ def _job(plan: Plan, entry: Entry, seed: int, folder: Path, settings: dict[str, 
 
 
 def _claim(folder: Path, plan: Plan) -> None:
-    """The folder is new, empty, or holds an ablation that this plan goes on with."""
+    """Make the folder, or refuse one that holds other files or an ablation with other settings."""
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder}: expected a folder for the ablation, got a file; choose another with --out")
     if plan_file(folder).exists():
@@ -181,12 +181,12 @@ def _claim(folder: Path, plan: Plan) -> None:
 
 
 def _has_begun(folder: Path) -> bool:
-    """Whether any training has: a plan that failed before, for want of data or by a wrong setting, binds nobody."""
+    """Return whether any training has begun: a plan that failed before that can be replaced."""
     return any(folder.glob("runs/*/*/run.json")) or any(folder.glob("tries/*/*/run.json"))
 
 
 def _require_test_apart(plan: Plan, parts: Sequence[Part]) -> None:
-    """What is tested on is there, and no image set that weights are trained or chosen on; said before any training."""
+    """Refuse, before any training, test data that are missing or the same as those trained or validated on."""
     if plan.test_data is None or plan.test_data == plan.base.data:
         return
     tested = open_part(plan.test_data, ("test", "val"), on_bad=plan.base.on_bad)  # as `evaluate` opens it

@@ -22,7 +22,7 @@ __all__ = ["Choice", "Try", "adopt", "choose", "choice_of", "points", "try_confi
 
 @dataclasses.dataclass(frozen=True)
 class Try:
-    """One point of hyper-parameters, and what it came to."""
+    """One point of hyper-parameters, and its validation mAP."""
 
     number: int
     """From 1."""
@@ -34,7 +34,7 @@ class Try:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What a model is trained with."""
+    """The hyper-parameters that a model is trained with."""
 
     label: str
     settings: dict[str, Any]
@@ -91,7 +91,7 @@ def choose(plan: Plan, entry: Entry, out: Path) -> Choice:
     """Choose the point with the highest validation mAP, the first of several.
 
     Raises:
-        RunError: no try came to anything, or one has neither been trained to its end nor diverged: chosen without it,
+        RunError: all tries diverged, or one has neither been trained to its end nor diverged: chosen without it,
             the model would have had fewer tries than the others.
     """
     if plan.tries == 1:
@@ -108,8 +108,7 @@ def choose(plan: Plan, entry: Entry, out: Path) -> Choice:
         )
     if not known:
         raise RunError(
-            f"{entry.label}: none of its {len(tries)} tries came to anything; see the logs in "
-            f"{out / 'tries' / entry.label}"
+            f"{entry.label}: all of its {len(tries)} tries diverged; see the logs in {out / 'tries' / entry.label}"
         )
     best = max(known, key=lambda each: (each.mAP, -each.number))
     return Choice(entry.label, best.settings, tries, best.number)

@@ -1,9 +1,10 @@
-"""The charts of an ablation: the paper's, validation mAP by epoch, and each class's gain by frequency and company."""
+"""The charts of an ablation: differences to the baseline, validation mAP by epoch, and the gain of each class."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contextcaps.documents import charts, counted
+from contextcaps.documents import charts, counted, shortened
 from contextcaps.experiments.ablation.report import ClassGain, ModelReport, Report
 from contextcaps.experiments.ablation.tables import class_table_name
 from contextcaps.training.curves import write_convergence
@@ -11,8 +12,9 @@ from contextcaps.training.curves import write_convergence
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["figures_of", "write_figures"]
+__all__ = ["draw_differences", "figures_of", "write_figures"]
 
+_DIFFERENCES = "differences.png"
 _CONVERGENCE = "convergence.png"
 _NAMED = 4  # classes named at each end
 
@@ -21,7 +23,13 @@ def figures_of(report: Report) -> dict[str, tuple[str, str]]:
     """Return the name of a table → the file of the chart that belongs to it, and what it shows."""
     words = "Gain of each class by its frequency and company"
     found = {"convergence": (_CONVERGENCE, "Validation mAP by epoch")}
+    if _compared(report):
+        found["table"] = (_DIFFERENCES, "Difference of test mAP to the baseline")
     return found | {class_table_name(each): (_classes_file(each.label), words) for each in report.models if each.gains}
+
+
+def _compared(report: Report) -> list[ModelReport]:
+    return [model for model in report.models if model.difference is not None]
 
 
 def _classes_file(label: str) -> str:
@@ -37,6 +45,8 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
     if any(bands.values()):
         title += "\nmean and range over seeds"
     write_convergence(histories, folder / _CONVERGENCE, title, seeds, bands)
+    if _compared(report):
+        _write_differences(_compared(report), report.plan.baseline, folder / _DIFFERENCES, seeds)
     for model in report.models:
         if model.gains:
             _write_classes(model, report.plan.baseline, folder / _classes_file(model.label), seeds)
@@ -45,6 +55,42 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
         if path not in written:
             path.unlink()
     return written
+
+
+def _write_differences(models: Sequence[ModelReport], baseline: str, path: Path, seeds: str) -> None:
+    title = f"Difference of test mAP to {shortened(baseline, 60)}, with paired 95 % intervals"
+    with charts.picture(path, 9, 1.6 + 0.45 * len(models), {"Title": title, "Seed": seeds}) as figure:
+        draw_differences(figure.subplots(), models)
+        charts.frame(figure, title, f"seed {seeds}")
+
+
+def draw_differences(axes: "Axes", models: Sequence[ModelReport]) -> None:
+    """Draw a dot with its intervals for each model, over seeds and over test images.
+
+    The axis is linear up to ±3 points and logarithmic beyond: neither a model that learns nothing nor the wide
+    interval of two seeds presses the others together.
+    """
+    looks = (("over seeds", "difference", -0.16, "o"), ("over test images", "image_difference", 0.16, "s"))
+    for number, (name, field, shift, marker) in enumerate(looks):
+        rows = [
+            (place + shift, getattr(each, field)) for place, each in enumerate(models) if shift > 0 or each.pairs > 1
+        ]
+        places, values = [place for place, _ in rows], [100 * each.value for _, each in rows]
+        if rows:
+            ends = ([100 * each.low for _, each in rows], [100 * each.high for _, each in rows])
+            axes.hlines(places, *ends, color=charts.COLOURS[number], linewidth=2)
+            axes.plot(values, places, marker, color=charts.COLOURS[number], markersize=6, label=name)
+    axes.axvline(0, color=charts.MUTED, linewidth=1)
+    axes.set_xscale("symlog", linthresh=3, linscale=2)
+    ticks = (-100, -30, -10, -3, -2, -1, 0, 1, 2, 3, 10, 30, 100)
+    low, high = axes.get_xlim()
+    axes.set_xticks(ticks, [f"{tick:+d}".replace("-", "−") if tick else "0" for tick in ticks])
+    axes.set_xlim(min(low, -1), max(high, 1))
+    axes.set_xlabel("points of mAP")
+    axes.set_yticks(range(len(models)), [shortened(model.label, 40) for model in models])
+    axes.set_ylim(len(models) - 0.5, -0.5)
+    charts.plain_axes(axes, "x")
+    charts.legend_above(axes, columns=2)
 
 
 def _write_classes(model: ModelReport, baseline: str, path: Path, seeds: str) -> None:

@@ -1,7 +1,6 @@
-"""What an ablation's numbers show, in sentences, and where they come from."""
+"""Sentences about an ablation's numbers: which differences they show, and where they come from."""
 
 import math
-from collections.abc import Sequence
 
 from contextcaps.documents import counted, signed, signed_interval
 from contextcaps.experiments.ablation.report import ModelReport, Report
@@ -9,15 +8,24 @@ from contextcaps.experiments.ablation.statistics import rank_correlation
 
 __all__ = ["facts_of", "findings", "profit"]
 
-_SENTENCES = 4
-"""Differences that are told one by one; more are put together by what they show."""
-
 
 def findings(report: Report) -> list[str]:
-    """Return what the numbers show, in sentences, and no more."""
-    compared = [model for model in report.models if model.difference is not None and model.image_difference is not None]
-    found = _each(compared, report) if len(compared) <= _SENTENCES else _grouped(compared, report)
+    """Return what the numbers show, in sentences: the models by verdict, then the limits of the comparison."""
+    base = report.plan.baseline
+    compared = [model for model in report.models if model.deciding is not None]
     pairs = max((model.pairs for model in report.models), default=0)
+    found = []
+    for verdict, beginning in (
+        ("better", f"Better than {base}"),
+        ("worse", f"Worse than {base}"),
+        ("not shown", f"No difference to {base} is shown for"),
+        ("undefined", f"The difference to {base} is undefined for"),
+    ):
+        listed = [_difference(model, pairs > 1) for model in compared if model.verdict == verdict]
+        if listed:
+            found.append(f"{beginning}: {', '.join(listed)}.")
+    if compared:
+        found.append(f"Points of mAP with paired 95 % intervals over {'seeds' if pairs > 1 else 'test images'}.")
     if pairs == 1:
         found.append("One training of each: the intervals tell what other test images would change, not another seed.")
     elif 1 < pairs < 4:
@@ -27,58 +35,15 @@ def findings(report: Report) -> list[str]:
     return found
 
 
-def _each(models: Sequence[ModelReport], report: Report) -> list[str]:
-    """Return a sentence on each difference to the baseline."""
-    found = []
-    for model in models:
-        assert model.difference is not None
-        assert model.image_difference is not None
-        which = f"{model.label} − {report.plan.baseline}: {signed(model.difference.value)} points of mAP"
-        images = f"over test images {signed_interval(model.image_difference)}"
-        here = " in this one pair of trainings" if model.pairs == 1 else ""
-        if model.pairs == 1:
-            basis = f"one seed, paired 95 % interval {images}"
-        else:
-            seeds = signed_interval(model.difference)
-            basis = f"{model.pairs} seeds, paired 95 % interval over seeds {seeds}, {images}"
-        verdict = {
-            "better": f"{model.label} is ahead{here}.",
-            "worse": f"{report.plan.baseline} is ahead{here}.",
-            "not shown": "No difference is shown.",
-            "undefined": "The difference is undefined.",
-        }[model.verdict]
-        found.append(f"{verdict} {which} ({basis}).")
-    return found
-
-
-def _grouped(models: Sequence[ModelReport], report: Report) -> list[str]:
-    """Return a sentence on each verdict, where there are too many models for one on each."""
-    base = report.plan.baseline
-    words = {
-        "better": f"Ahead of {base}",
-        "worse": f"Behind {base}",
-        "not shown": f"No difference to {base} is shown for",
-        "undefined": "The difference is undefined for",
-    }
-    several = max(model.pairs for model in models) > 1
-    found = []
-    for verdict, beginning in words.items():
-        listed = []
-        for model in models:
-            if model.verdict == verdict:
-                assert model.difference is not None
-                deciding = model.image_difference if model.pairs == 1 else model.difference
-                assert deciding is not None
-                interval = signed_interval(deciding)
-                over = ", one seed, over images" if model.pairs == 1 and several else ""
-                listed.append(f"{model.label} ({signed(model.difference.value)} {interval}{over})")
-        if listed:
-            found.append(f"{beginning}: {', '.join(listed)}.")
-    return [*found, f"Points of mAP with paired 95 % intervals over {'seeds' if several else 'test images'}."]
+def _difference(model: ModelReport, several: bool) -> str:
+    """Return a model's difference to the baseline; where other models have several seeds, one seed is marked."""
+    assert model.deciding is not None
+    over = ", one seed, over images" if several and model.pairs == 1 else ""
+    return f"{model.label} ({signed(model.deciding.value)} {signed_interval(model.deciding)}{over})"
 
 
 def profit(model: ModelReport) -> str:
-    """Return which classes gain, in a sentence or two."""
+    """Return how many classes gain, and how the gain goes with frequency and company, in a sentence or two."""
     gains = [each.gain.value for each in model.gains]
     words = f"{sum(gain > 0 for gain in gains)} of {len(gains)} classes gain"
     sure = [each.gain for each in model.gains if model.class_intervals and math.isfinite(each.gain.low)]

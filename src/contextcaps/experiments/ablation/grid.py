@@ -124,7 +124,7 @@ class Plan:
             raise ValueError(f"models: {entry.label}: {error}") from None
 
     def config(self, entry: Entry, seed: int, out: Path | None, **changes: Any) -> TrainConfig:
-        """The configuration of one run."""
+        """Return the configuration of one run."""
         split_seed = self.base.seed if self.base.split_seed is None else self.base.split_seed
         settings = {
             "model": entry.preset,
@@ -147,7 +147,7 @@ class Plan:
         return {name: value for name, value in shared.items() if name in whole or name.partition(".")[0] not in absent}
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {
             "models": [dataclasses.asdict(entry) for entry in self.entries],
             "seeds": list(self.seeds),
@@ -162,7 +162,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "Plan":
-        """What `to_dict` gave."""
+        """Build the plan from what `to_dict` gave."""
         return cls(
             entries=tuple(Entry(**entry) for entry in document["models"]),
             seeds=tuple(document["seeds"]),
@@ -182,7 +182,7 @@ class Plan:
 
     @classmethod
     def read(cls, folder: Path) -> tuple["Plan", dict[str, Any]]:
-        """The plan in a folder, and all that is written there with it."""
+        """Read the plan in a folder, and all that is written there with it."""
         path = plan_file(folder)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -195,7 +195,7 @@ class Plan:
             raise RunError(f"{path}: damaged or not written by contextcaps ({error})") from None
 
     def differences(self, other: "Plan") -> list[str]:
-        """What makes results of the other plan useless for this one; more models or seeds do not."""
+        """List the settings that make results of the other plan useless for this one; more models or seeds do not."""
         found = []
         for name in ("tries", "try_epochs", "try_lr", "try_losses", "test_data"):
             if name.startswith("try_") and self.tries == other.tries == 1:
@@ -212,7 +212,7 @@ class Plan:
 
 
 def plan_file(folder: Path) -> Path:
-    """Where an ablation keeps its plan."""
+    """Return the file in which an ablation keeps its plan."""
     return Path(folder, "grid.json")
 
 
@@ -229,7 +229,7 @@ def check_run(wanted: TrainConfig, found: TrainConfig) -> None:
 
 
 def parse_models(words: str | Sequence[str]) -> tuple[Entry, ...]:
-    """Models with their settings: PRESET, PRESET:NAME=VALUE,… or LABEL=PRESET:NAME=VALUE,…, with commas between.
+    """Parse models with their settings: PRESET, PRESET:NAME=VALUE,… or LABEL=PRESET:NAME=VALUE,…, with commas between.
 
     Without a loss of its own, a model is trained with the margin loss on lengths, or cross-entropy on sigmoids.
 

@@ -7,7 +7,6 @@ from typing import Any
 from contextcaps.documents import counted, literal
 from contextcaps.documents.page import data_address, render
 from contextcaps.evaluation.report.evaluation import plain
-from contextcaps.experiments.ablation.differences import Difference, draw_differences
 from contextcaps.experiments.ablation.figures import figures_of
 from contextcaps.experiments.ablation.findings import facts_of, findings
 from contextcaps.experiments.ablation.paper import CAVEAT, PAPER_EPOCHS, PAPER_MAP
@@ -26,18 +25,11 @@ def ablation_html(report: Report, folder: Path) -> str:
         for table, (name, words) in figures_of(report).items()
         if (folder / name).is_file()
     }
-    differences = []
-    for model in report.models:
-        if model.difference is not None and model.image_difference is not None:
-            if model.pairs > 1:
-                differences.append(Difference(model.label, "seeds", model.difference))
-            differences.append(Difference(model.label, "images", model.image_difference))
     return render(
         "ablation.html.j2",
         title=_title(report),
         lead=f"{counted(len(report.models), 'model')}, {seeds} each, {epochs}; {facts['hardware']}; {facts['date']}.",
         findings=findings(report),
-        differences=draw_differences(differences, report.plan.baseline) if differences else None,
         tables=report_tables(report),
         pictures=pictures,
         facts=facts,

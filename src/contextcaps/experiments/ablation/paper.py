@@ -1,4 +1,4 @@
-"""What the paper reports, to stand beside what is measured here; on other data, by a metric that it does not define.
+"""Results of the paper, shown beside ours; they are from other data and a metric that it does not define.
 
 Ramasinghe, Athuraliya and Khan, "A Context-aware Capsule Network for Multi-label Classification", ECCV workshops 2018.
 """
@@ -36,7 +36,7 @@ _IDEAS |= {"pooling", "ml_decoder", "query2label", "ml_gcn"}
 
 
 def paper_row(entry: Entry, shared: dict[str, Any] | None = None) -> str | None:
-    """The preset whose row in the paper a model stands for; None for what the paper does not have.
+    """Return the preset whose row in the paper a model stands for; None for what the paper does not have.
 
     Args:
         entry: the model.

@@ -32,7 +32,7 @@ class NothingFinished(RunError):
 
 @dataclasses.dataclass(frozen=True)
 class ClassGain:
-    """How much more average precision a model has for a class than the baseline, over seeds."""
+    """The gain in average precision of one class over the baseline."""
 
     name: str
     gain: Estimate
@@ -81,9 +81,14 @@ class ModelReport:
         return self.pairs >= _LEAST_SEEDS
 
     @property
+    def deciding(self) -> Estimate | None:
+        """The difference that the verdict goes by: that over seeds, or with a single one that over test images."""
+        return self.image_difference if self.pairs == 1 else self.difference
+
+    @property
     def verdict(self) -> str:
-        """Return what the difference shows, in two words."""
-        deciding = self.image_difference if self.pairs == 1 else self.difference
+        """The verdict on the difference: better, worse, not shown, or why there is none."""
+        deciding = self.deciding
         if deciding is None:
             return "baseline" if self.is_baseline else "no pair"
         if not all(map(math.isfinite, dataclasses.astuple(deciding))):
@@ -128,7 +133,7 @@ class ModelReport:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """How much more mAP one model has than another."""
+    """The difference of mAP between two models."""
 
     label: str
     other: str
@@ -144,7 +149,7 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The whole of an ablation."""
+    """All results of an ablation."""
 
     plan: Plan
     document: dict[str, Any]

@@ -24,7 +24,7 @@ __all__ = ["RunResult", "Tested", "read_epochs", "read_result", "run_folder", "r
 
 @dataclasses.dataclass(frozen=True)
 class Tested:
-    """What a run said of every test image."""
+    """A run's scores of every test image, and the true labels."""
 
     scores: np.ndarray
     """[n, J], float32."""

@@ -49,7 +49,7 @@ class Job:
     def is_done(self) -> bool:
         if self.test:
             return is_finished(self.folder)
-        return is_trained(self.folder) or has_diverged(self.folder)  # a try that comes to nothing is an answer, too
+        return is_trained(self.folder) or has_diverged(self.folder)  # a try that diverged is an answer, too
 
     @property
     def log(self) -> Path:
@@ -74,7 +74,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A run that came to nothing."""
+    """A run that failed."""
 
     name: str
     why: str
@@ -136,7 +136,7 @@ class Runner:
                     raise KeyboardInterrupt
 
     def _room(self) -> int:
-        """How many may run now."""
+        """Return how many may run now."""
         if self.at_once is not None:
             return self.at_once
         for each in self._running:
@@ -197,7 +197,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Ctrl-C and termination ask all runs to stop and save; once more kills them."""
+        """Ask all runs to stop and save on Ctrl-C or termination, and kill them on a second one."""
         before: dict[signal.Signals, Any] = {}
 
         def note(number: int, frame: FrameType | None) -> None:

@@ -51,26 +51,26 @@ class Watch:
             self._live = None
 
     def add(self, name: str, folder: Path, epochs: int, is_done: bool) -> None:
-        """There is such a run."""
+        """Add a run to those that are shown."""
         self._runs[name] = _Watched(folder, epochs, "done before" if is_done else "waiting")
 
     def begin(self, name: str) -> None:
         self._runs[name].state, self._runs[name].begun = "running", time.monotonic()
 
     def end(self, name: str, seconds: float) -> None:
-        """A run is done."""
+        """Report that a run is done."""
         run = self._runs[name]
         run.state = "done"
         epoch, value = _progress(run.folder)
         self.say(f"[{self._done()}] {name}: {epoch} epochs, validation mAP {value}, {duration(seconds)}")
 
     def fail(self, name: str, why: str) -> None:
-        """A run has come to nothing."""
+        """Report that a run has failed."""
         self._runs[name].state = "failed"
         self._print(f"[{self._done()}] {name}: failed: {why}")
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line, unless nothing is to be shown."""
         if self.shown:
             self._print(text)
 

@@ -30,17 +30,17 @@ PREDICTIONS = "test_predictions.npz"
 
 
 def is_trained(folder: Path) -> bool:
-    """Whether the training in a run's folder has come to its end."""
+    """Return whether the training in a run's folder has come to its end."""
     return RunState.read(folder).state == "finished" and (folder / "metrics.csv").exists()
 
 
 def has_diverged(folder: Path) -> bool:
-    """Whether the training in a run's folder has ended because its loss or weights became infinite or no numbers."""
+    """Return whether the training in a run's folder has ended in infinite or undefined loss or weights."""
     return RunState.read(folder).has_diverged
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run is trained and tested."""
+    """Return whether a run is trained and tested."""
     return is_trained(folder) and (folder / PREDICTIONS).exists()
 
 

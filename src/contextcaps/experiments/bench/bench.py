@@ -1,10 +1,11 @@
-"""The benchmark: the measuring, and the files that come of it."""
+"""The benchmark: measures all cases, and writes tables and pictures."""
 
 import dataclasses
 import difflib
+import itertools
 import platform
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,16 @@ from rich.console import Console
 
 from contextcaps.atomic import write_atomically
 from contextcaps.documents import Table
-from contextcaps.experiments.bench.ceilings import Ceilings, measure_ceilings
+from contextcaps.experiments.bench.cases import HEADS, SIZES, Case, Size, parse_backbone
+from contextcaps.experiments.bench.ceilings import measure_ceilings
 from contextcaps.experiments.bench.floor import count_work, floor_seconds
-from contextcaps.experiments.bench.measuring import Result, in_own_process
-from contextcaps.experiments.bench.networks import NetworkCase, measure_network, parse_backbone
+from contextcaps.experiments.bench.measuring import in_own_process
 from contextcaps.experiments.bench.plot import write_sweep
-from contextcaps.experiments.bench.results import Row, Rows, networks_csv, rows_csv
+from contextcaps.experiments.bench.rows import Row, rows_csv
 from contextcaps.experiments.bench.settings import BenchSettings
-from contextcaps.experiments.bench.sizes import HEADS, SIZES, Size
 from contextcaps.experiments.bench.sweeps import Sweep, sweep_sizes
 from contextcaps.experiments.bench.tables import mebibytes, milliseconds, network_tables, size_tables, sweep_table
-from contextcaps.experiments.bench.ways import WAYS, Case, measure_case
+from contextcaps.experiments.bench.ways import WAYS, measure_case
 from contextcaps.models.registry import describe_model
 from contextcaps.training.processes import device_name
 
@@ -40,14 +40,13 @@ _HOW_TO_READ = (
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """What was measured, and where it lies."""
+    """A finished benchmark."""
 
     folder: Path
     facts: dict[str, str]
     """Device, versions, date, ceilings."""
-    rows: Rows
-    networks: tuple[Row[NetworkCase], ...]
-    sweeps: tuple[Sweep, ...]
+    rows: dict[Case, Row]
+    """In the order in which they were measured."""
     tables: tuple[Table, ...]
     files: tuple[Path, ...]
 
@@ -73,31 +72,32 @@ def run_bench(settings: BenchSettings | None = None, out: Path | str = "runs/ben
 
     sizes = _chosen_sizes(settings)
     along = {axis: sweep_sizes(sizes[0], axis, settings.points) for axis in settings.sweep}
-    cases = list(dict.fromkeys(_cases(settings, (*sizes, *(size for each in along.values() for size in each)))))
-    network_cases = _network_cases(settings, sizes[0])
-    total = len(cases) + len(network_cases)
-    rows, networks = Rows(), []
+    cases = _cases(settings, (*sizes, *itertools.chain.from_iterable(along.values())))
+    rows: dict[Case, Row] = {}
     for number, case in enumerate(cases, start=1):
-        result = _run(measure_case, case, settings)
-        floor = floor_seconds(count_work(case.head, case.size, case.mode), ceilings, case.precision)
-        rows[case] = Row(case, result, floor)
-        _say(f"[{number}/{total}] {case.words()}: {_outcome(result)}", progress)
+        row = _measure(case, settings)
+        if not case.backbone:
+            floor = floor_seconds(count_work(case.model, case.size, case.mode), ceilings, case.precision)
+            row = dataclasses.replace(row, floor=floor)
+        rows[case] = row
+        outcome = row.reason or f"{milliseconds(row.seconds)} ms, {mebibytes(row.peak)} MiB"
+        _say(f"[{number}/{len(cases)}] {case.words()}: {outcome}", progress)
         write_atomically(folder / "bench.csv", rows_csv(rows))
-    for number, network_case in enumerate(network_cases, start=len(cases) + 1):
-        networks.append(Row(network_case, _run(measure_network, network_case, settings)))
-        _say(f"[{number}/{total}] {network_case.words()}: {_outcome(networks[-1].result)}", progress)
-        write_atomically(folder / "networks.csv", networks_csv(networks))
 
-    sweeps = tuple(
+    sweeps = [
         Sweep.of(axis, mode, varied, sizes[0], rows.values())
         for axis, varied in along.items()
         for mode in settings.modes
-    )
-    tables = (*size_tables(rows, sizes, settings.modes), *map(sweep_table, sweeps), *network_tables(networks))
-    facts = _facts(device, ceilings)
-    files = [folder / name for name in ("bench.csv", *(["networks.csv"] if networks else []), "bench.md")]
-    files += _write(folder, facts, sweeps, tables)
-    return Bench(folder, facts, rows, tuple(networks), sweeps, tables, tuple(files))
+    ]
+    tables = (*size_tables(rows, sizes, settings.modes), *map(sweep_table, sweeps), *network_tables(rows.values()))
+    facts = {
+        "device": device_name(device),
+        "versions": f"torch {torch.__version__}, Python {platform.python_version()}",
+        "date": date.today().isoformat(),
+        "ceilings, measured": ceilings.words(),
+    }
+    pictures = _write(folder, facts, sweeps, tables)
+    return Bench(folder, facts, rows, tables, (folder / "bench.csv", folder / "bench.md", *pictures))
 
 
 def show_bench(bench: Bench, console: Console) -> None:
@@ -130,12 +130,9 @@ def settle(settings: BenchSettings) -> BenchSettings:
         precisions=settings.precisions or (("fp32", "bf16") if gpu else ("fp32",)),
         device="cuda" if gpu else "cpu",
     )
-    for what, names, known in (
-        ("sizes", chosen.sizes, SIZES),
-        ("heads", chosen.heads, HEADS),
-        ("ways", chosen.ways, WAYS),
-    ):
-        _check_names(what, names, known)
+    _check_names("sizes", chosen.sizes, SIZES)
+    _check_names("heads", chosen.heads, HEADS)
+    _check_names("ways", chosen.ways, WAYS)
     for name in settings.networks:
         describe_model(name)
     for backbone in settings.backbones:
@@ -153,48 +150,24 @@ def _chosen_sizes(settings: BenchSettings) -> tuple[Size, ...]:
 
 
 def _cases(settings: BenchSettings, sizes: Iterable[Size]) -> list[Case]:
-    """List what to measure at these sizes. A head's ways come together, so that what they say can be compared."""
-    ways = [way for name in settings.ways for way in WAYS if way == name]
-    return [
-        Case(head, size, way, precision, mode)
-        for size in sizes
-        for mode in settings.modes
-        for head in settings.heads
-        for precision in settings.precisions
-        for way in ways
-    ]
+    """Return what to measure, each case once: heads at these sizes, their ways together, then networks."""
+    sizes = list(sizes)
+    heads = itertools.product(sizes, settings.modes, settings.heads, settings.precisions, settings.ways)
+    found = [Case(head, size, way, precision, mode) for size, mode, head, precision, way in heads]
+    backbones = settings.backbones if settings.networks else ()
+    networks = itertools.product(backbones, settings.modes, settings.precisions, settings.networks)
+    found += [Case(model, sizes[0], "auto", precision, mode, each) for each, mode, precision, model in networks]
+    return list(dict.fromkeys(found))
 
 
-def _network_cases(settings: BenchSettings, size: Size) -> list[NetworkCase]:
-    return [
-        NetworkCase(model, *parse_backbone(backbone), size.classes, size.batch, precision, mode)
-        for backbone in (settings.backbones if settings.networks else ())
-        for mode in settings.modes
-        for precision in settings.precisions
-        for model in settings.networks
-    ]
-
-
-def _run(work: Callable[..., Result], case: Case | NetworkCase, settings: BenchSettings) -> Result:
+def _measure(case: Case, settings: BenchSettings) -> Row:
     """Measure on a GPU here, whose memory can be asked for; on a CPU in a process of its own."""
     if settings.device == "cuda":
-        return work(case, settings.device, settings.seconds)
-    return in_own_process(work, case, settings.device, settings.seconds)
-
-
-def _outcome(result: Result) -> str:
-    if result.cost is None:
-        return result.reason
-    return f"{milliseconds(result.cost.seconds)} ms, {mebibytes(result.cost.peak)} MiB"
-
-
-def _facts(device: torch.device, ceilings: Ceilings) -> dict[str, str]:
-    return {
-        "device": device_name(device),
-        "versions": f"torch {torch.__version__}, Python {platform.python_version()}",
-        "date": date.today().isoformat(),
-        "ceilings, measured": ceilings.words(),
-    }
+        return measure_case(case, settings.device, settings.seconds)
+    try:
+        return in_own_process(measure_case, case, settings.device, settings.seconds)
+    except (MemoryError, RuntimeError) as error:  # the process died
+        return Row.failed(case, error)
 
 
 def _write(folder: Path, facts: dict[str, str], sweeps: Sequence[Sweep], tables: Sequence[Table]) -> list[Path]:

@@ -27,14 +27,14 @@ class Ceilings:
     """Exponentials in a second, without memory being in the way; None where it could not be measured."""
 
     def words(self) -> str:
-        """In one line."""
+        """Return the rates in one line."""
         rates = ", ".join(f"{name} {_rate(rate, 'FLOP/s')}" for name, rate in self.operations.items())
         exponentials = "not measured" if self.exponentials is None else _rate(self.exponentials, "/s")
         return f"copying {_rate(self.bandwidth, 'B/s')}; matrix products {rates}; exponentials {exponentials}"
 
 
 def measure_ceilings(device: torch.device, precisions: tuple[Precision, ...], seconds: float = 0.3) -> Ceilings:
-    """Measure them, within a second or two.
+    """Measure the ceilings, within a second or two.
 
     Args:
         device: where.
@@ -57,7 +57,7 @@ def measure_ceilings(device: torch.device, precisions: tuple[Precision, ...], se
 
 
 def _exponentials(device: torch.device, seconds: float) -> float | None:
-    """On a CPU, of numbers that stay in the cache. On a GPU, many after each other in one compiled kernel."""
+    """Measure on a CPU with numbers that stay in the cache, on a GPU with many in a row in one compiled kernel."""
     if device.type == "cpu":
         values = torch.full((1 << 18,), 0.5)  # 1 MiB
         return values.numel() / _median(lambda: torch.exp(values, out=torch.empty_like(values)), seconds)

@@ -6,9 +6,9 @@ is a bound that is not reached, and the share of it says how much there is left 
 
 import dataclasses
 
+from contextcaps.experiments.bench.cases import Size, head_config
 from contextcaps.experiments.bench.ceilings import Ceilings
 from contextcaps.experiments.bench.settings import Mode, Precision
-from contextcaps.experiments.bench.sizes import Size, head_config
 from contextcaps.models.config import ModelConfig
 
 __all__ = ["Work", "count_work", "floor_seconds"]
@@ -18,7 +18,7 @@ _FLOAT32 = 4  # bytes; weights, capsules, decisions and gradients are float32, u
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a head has to do once. A multiplication and an addition are two operations."""
+    """The work of one pass of a head. A multiplication and an addition are two operations."""
 
     votes: int
     """Operations of casting the votes: 2·A for each vote. Backward the same for the gradient of the capsules and once
@@ -55,24 +55,24 @@ class Work:
 
 
 def count_work(head: str, size: Size, mode: Mode) -> Work:
-    """What a head (one of `HEADS`) of a size has to do in one forward pass or one training step.
+    """Count the work of a head (one of `HEADS`) of a size in one forward pass or one training step.
 
-    >>> from contextcaps.experiments.bench.sizes import SIZES
+    >>> from contextcaps.experiments.bench.cases import SIZES
     >>> round(count_work("capsnet-rw-crf-corr", SIZES["paper"], "step").operations / 1e12, 2)
     0.87
     """
     config = head_config(head, size)
     step = mode == "step"
     twice_back = 3 if step else 1  # forward, and a backward pass of twice its work
-    routed, correlated = config.routing is not None, config.correlation is not None
+    correlated = config.correlation is not None
     iterations = 0 if config.crf is None else config.crf.iterations
     each_message = 2 * size.classes if size.crf_rank is None else 4 * size.crf_rank
-    sums = size.routing_iterations if routed else 1
+    sums = 1 if config.routing is None else config.routing.iterations
     pairs = size.batch * size.capsules * size.classes  # B·K·J
     alphas = size.batch * size.classes * (size.capsules - 1)  # B·J·(K-1)
 
     exponentials = iterations * size.votes * (2 if step else 1)
-    exponentials += (size.routing_iterations - 1) * pairs if routed else 0
+    exponentials += (sums - 1) * pairs
     exponentials += pairs if correlated else 0
 
     weights = _weights(config, size)
@@ -91,7 +91,7 @@ def count_work(head: str, size: Size, mode: Mode) -> Work:
 
 
 def _weights(config: ModelConfig, size: Size) -> int:
-    """Numbers in the weights: votes [K, A, J, I], bias [J, I], CRF [J, J] or two [J, r], CORR [N², J, K-1]."""
+    """Count the weights: votes [K, A, J, I], bias [J, I], CRF [J, J] or two [J, r], CORR [N², J, K-1]."""
     found = (size.capsules * size.attributes + 1) * size.classes * size.decision_attributes
     if config.crf is not None:
         found += size.classes * (size.classes if size.crf_rank is None else 2 * size.crf_rank)
@@ -101,8 +101,7 @@ def _weights(config: ModelConfig, size: Size) -> int:
 
 
 def floor_seconds(work: Work, ceilings: Ceilings, precision: Precision) -> float:
-    """The least time in which the machine could do it: operations, bytes and exponentials at the measured rates, all
-    three at the same time."""
+    """Return the least time of the machine: operations, bytes and exponentials at its rates, all three at once."""
     times = [work.operations / ceilings.operations[precision], work.bytes / ceilings.bandwidth]
     if ceilings.exponentials is not None:
         times.append(work.exponentials / ceilings.exponentials)

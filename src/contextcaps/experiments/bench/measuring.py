@@ -1,4 +1,4 @@
-"""Time and peak memory of a call, on a GPU or a CPU; whatever goes wrong is a result, too.
+"""Time and peak memory of a call, on a GPU or a CPU.
 
 The timing loop is our own. `triton.testing.do_bench` empties the GPU's cache with a tensor of 256 MiB, which would be
 counted as memory, and never sees an empty queue; `torch.utils.benchmark` makes two more calls for each timing, which
@@ -7,7 +7,6 @@ take seconds on a CPU. It measures the ceilings, for which that does not matter.
 
 import contextlib
 import ctypes
-import dataclasses
 import gc
 import math
 import multiprocessing
@@ -17,50 +16,24 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from contextcaps.documents import shortened
-from contextcaps.experiments.bench.settings import Precision
 from contextcaps.training.memory import forget_resident_peak, resident_memory
 
-__all__ = ["Cost", "Memory", "Result", "autocast", "guarded", "in_own_process", "measure"]
+__all__ = ["Cost", "Memory", "in_own_process", "measure"]
+
+Found = TypeVar("Found")
 
 
-@dataclasses.dataclass(frozen=True)
-class Cost:
-    """What a call costs."""
+class Cost(NamedTuple):
+    """The cost of a call; the fields are those of `rows.Row`."""
 
     seconds: float
-    """Median over the repetitions."""
     least_seconds: float
-    """Of the fastest."""
     repetitions: int
     peak: float
-    """Bytes: the most memory that was in use during the calls, with everything that the measured thing holds; NaN
-    where it cannot be measured."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What came of measuring: a cost, or in a few words why there is none."""
-
-    cost: Cost | None
-    resident: int = 0
-    """Bytes of weights and inputs, and in a step of their gradients: what every way needs."""
-    reason: str = ""
-    out_of_memory: bool = False
-
-    @classmethod
-    def failed(cls, error: Exception) -> "Result":
-        """Say what went wrong, in a line short enough for a table."""
-        text = str(error)
-        if isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "can't allocate memory" in text:
-            return cls(None, reason="out of memory", out_of_memory=True)
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        told = lines[0] if isinstance(error, ValueError) and lines else f"{type(error).__name__}: {' '.join(lines[:2])}"
-        return cls(None, reason=shortened(told, 160))
 
 
 class Memory:
@@ -77,7 +50,7 @@ class Memory:
         self._base = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0.0
 
     def start(self) -> None:
-        """From here on the peak counts. Comes after the warm-up, whose compilers would count on a CPU."""
+        """Begin to watch the peak. Comes after the warm-up, whose compilers would count on a CPU."""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             return
@@ -90,7 +63,7 @@ class Memory:
             self._base = math.nan
 
     def peak(self) -> float:
-        """With what is held."""
+        """Return the peak in bytes, with what is held."""
         if self.device.type == "cuda":
             return float(torch.cuda.max_memory_allocated(self.device) - self._base)
         return math.nan if math.isnan(self._base) else resident_memory("VmHWM") - self._base
@@ -133,36 +106,19 @@ def _once(call: Callable[[], Any], device: torch.device, in_a_row: int) -> float
     return first.elapsed_time(last) / 1e3 / in_a_row
 
 
-def guarded(
-    work: Callable[[Any, torch.device, float], Result], case: Any, device: torch.device, seconds: float
-) -> Result:
-    """Measure a case; an error, such as of a compiler or for want of memory, is a result: other cases are to come."""
-    try:
-        return work(case, device, seconds)
-    except Exception as error:
-        return Result.failed(error)
-    finally:
-        gc.collect()  # an error's traceback holds tensors, in a circle
-        if device.type == "cuda":
-            with contextlib.suppress(RuntimeError):  # a kernel that failed may have taken the device with it
-                torch.cuda.empty_cache()
-
-
-def autocast(device: torch.device, precision: Precision) -> torch.autocast:
-    """Return the precision's autocast, which does nothing for fp32."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
-
-
-def in_own_process(work: Callable[..., Result], *arguments: Any) -> Result:
-    """Do `work(*arguments)` in a process of its own, as a CPU's memory that was used once stays with the process.
+def in_own_process(work: Callable[..., Found], *arguments: Any) -> Found:
+    """Return `work(*arguments)`, done in a process of its own, as a CPU's memory once used stays with its process.
 
     The processes are forked from one that has imported everything and computed nothing, so that each starts at once.
-    One that dies is a result, too.
+
+    Raises:
+        MemoryError: the system ended the process.
+        RuntimeError: it died of something else.
     """
     methods = multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
     if "forkserver" in methods:
-        context.set_forkserver_preload(["__main__", "contextcaps.experiments.bench.networks"])
+        context.set_forkserver_preload(["__main__", "contextcaps.experiments.bench.ways"])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(sender, work, arguments))
     process.start()
@@ -178,13 +134,13 @@ def in_own_process(work: Callable[..., Result], *arguments: Any) -> Result:
         process.join()
         receiver.close()
     if process.exitcode == -signal.SIGKILL:
-        return Result(None, reason="out of memory (the system ended the process)", out_of_memory=True)
-    return Result(None, reason=f"the process ended with code {process.exitcode}")
+        raise MemoryError("out of memory (the system ended the process)")
+    raise RuntimeError(f"the process ended with code {process.exitcode}")
 
 
-def _send(sender: Connection, work: Callable[..., Result], arguments: tuple[Any, ...]) -> None:
+def _send(sender: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     with contextlib.suppress(OSError):  # if memory runs out, this process is the one to go
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    with contextlib.suppress(KeyboardInterrupt):  # the one who asked tells of it
+    with contextlib.suppress(KeyboardInterrupt):  # the parent reports it
         sender.send(work(*arguments))
     sender.close()

@@ -6,17 +6,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contextcaps.documents.charts import INK, MUTED, log_ticks, picture, plain_axes
-from contextcaps.experiments.bench.results import Row
+from contextcaps.experiments.bench.rows import Row
+from contextcaps.experiments.bench.settings import MODES
 from contextcaps.experiments.bench.sweeps import Line, Sweep
-from contextcaps.experiments.bench.ways import Case, Way
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["write_sweep"]
 
-_COLOURS: dict[Way, str] = {"eager": "#6b7280", "compiled": "#d97706", "triton": "#2563a8", "lean": "#15803d"}
-_MARKERS: dict[Way, str] = {"eager": "o", "compiled": "s", "triton": "D", "lean": "^"}
+_LOOKS = {
+    "eager": ("#6b7280", "o"),
+    "compiled": ("#d97706", "s"),
+    "triton": ("#2563a8", "D"),
+    "lean": ("#15803d", "^"),
+}
+"""Way → colour and marker."""
 _MEANS = {"B": "images in the batch", "K": "primary capsules", "J": "classes"}
 
 
@@ -37,8 +42,9 @@ def write_sweep(sweep: Sweep, path: Path, caption: str) -> None:
         figure.legend(
             shown.values(), shown.keys(), loc="outside lower center", ncols=min(5, max(1, len(shown))), frameon=False
         )
-        what = "training step" if sweep.mode == "step" else "forward pass"
-        figure.suptitle(f"Growth of one {what} of the head with {sweep.axis}\n", x=0.01, ha="left", fontsize=13)
+        figure.suptitle(
+            f"Growth of one {MODES[sweep.mode]} of the head with {sweep.axis}\n", x=0.01, ha="left", fontsize=13
+        )
         figure.text(0.012, 0.965 if len(heads) > 1 else 0.935, caption, fontsize=8, color=MUTED, va="top")
 
 
@@ -50,19 +56,20 @@ def _draw(axes: "Axes", sweep: Sweep, lines: list[Line], memory: bool) -> None:
         if not points:
             continue
         ends.append(points[-1])
+        colour, marker = _LOOKS[line.way]
         dashed = len(precisions) > 1 and line.precision == "fp32"
         axes.plot(
             *zip(*points, strict=True),
-            color=_COLOURS[line.way],
-            marker=_MARKERS[line.way],
+            color=colour,
+            marker=marker,
             markersize=4.5,
             linewidth=1.6,
             linestyle=(0, (4, 2)) if dashed else "-",
             label=f"{line.way}, {line.precision}" if len(precisions) > 1 else line.way,
         )
-        stopped = [value for value, row in zip(line.values, line.rows, strict=True) if row.result.reason]
+        stopped = [value for value, row in line.rows.items() if row.reason]
         if stopped:  # a cross above the line's end: there it ran out of memory, or failed
-            axes.plot(stopped[0], points[-1][1], marker="x", color=_COLOURS[line.way], markersize=8, linestyle="none")
+            axes.plot(stopped[0], points[-1][1], marker="x", color=colour, markersize=8, linestyle="none")
     _draw_bound(axes, lines, memory)
     if ends:  # through the cheapest way's last point
         value, height = min(ends, key=lambda end: (-end[0], end[1]))
@@ -83,18 +90,13 @@ def _draw_bound(axes: "Axes", lines: list[Line], memory: bool) -> None:
     """Draw the bound of the last precision: the counted time, and in memory what every way has to hold."""
     precision = lines[-1].precision
     alike = [line for line in lines if line.precision == precision]
-    points = _points(alike, lambda row: row.result.resident / 2**20 if memory else 1e3 * row.floor)
+    points = _points(alike, lambda row: row.resident / 2**20 if memory else 1e3 * row.floor)
     if points:
         label = "weights, inputs, gradients" if memory else f"floor, {precision}"
         axes.plot(*zip(*points, strict=True), color=INK, linewidth=1, linestyle="-." if memory else "--", label=label)
 
 
-def _points(lines: Iterable[Line], height: Callable[[Row[Case]], float]) -> list[tuple[int, float]]:
+def _points(lines: Iterable[Line], height: Callable[[Row], float]) -> list[tuple[int, float]]:
     """Return (size, height) of what ran, in order, each size once."""
-    found = {
-        value: height(row)
-        for line in lines
-        for value, row in zip(line.values, line.rows, strict=True)
-        if row.result.cost is not None
-    }
+    found = {value: height(row) for line in lines for value, row in line.rows.items() if row.has_run}
     return [(value, each) for value, each in sorted(found.items()) if math.isfinite(each) and each > 0]

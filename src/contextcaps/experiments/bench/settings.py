@@ -1,14 +1,16 @@
-"""What the benchmark measures: one dataclass, from which the command line's flags are made."""
+"""The settings of the benchmark: one dataclass, from which the command line's flags are made."""
 
 import dataclasses
 from typing import Annotated, Literal
 
 import tyro
 
-__all__ = ["BACKBONES", "Axis", "BenchSettings", "Mode", "Precision"]
+__all__ = ["BACKBONES", "MODES", "Axis", "BenchSettings", "Mode", "Precision"]
 
 Mode = Literal["forward", "step"]
 """The forward pass alone, without gradients; or a training step: forward and backward."""
+MODES: dict[Mode, str] = {"forward": "forward pass", "step": "training step"}
+"""Mode → its name in tables."""
 Precision = Literal["fp32", "bf16"]
 """fp32 throughout; or weights in fp32 and bf16 by autocast."""
 Axis = Literal["B", "K", "J"]
@@ -19,7 +21,7 @@ BACKBONES = ("small@64", "timm:resnet18@224")
 
 @dataclasses.dataclass(frozen=True)
 class BenchSettings:
-    """What to measure. What is left empty is chosen by the device: much on a GPU, two minutes' worth on a CPU."""
+    """Settings of the benchmark. Empty ones are chosen by the device: much on a GPU, two minutes' worth on a CPU."""
 
     sizes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SIZE...")] = ()
     """paper, small (for a CPU), one (a single image), j1000, j5000 or tiny; by default paper on a GPU, else small."""

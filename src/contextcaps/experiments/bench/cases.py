@@ -1,16 +1,16 @@
-"""What is measured: how large a head, and which."""
+"""The cases of the benchmark: which head or network, of which size, computed in which way."""
 
 import dataclasses
 from typing import Any
 
 import torch
 
-from contextcaps.experiments.bench.settings import Axis
+from contextcaps.experiments.bench.settings import BACKBONES, Axis, Mode, Precision
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import CapsuleHead
 from contextcaps.models.registry import model_config
 
-__all__ = ["AXES", "HEADS", "SIZES", "Size", "head_config", "make_head"]
+__all__ = ["AXES", "HEADS", "SIZES", "Case", "Size", "head_config", "make_head", "parse_backbone"]
 
 AXES: dict[Axis, str] = {"B": "batch", "K": "capsules", "J": "classes"}
 """Letter → field of `Size`."""
@@ -31,15 +31,12 @@ class Size:
     """J."""
     decision_attributes: int = 16
     """I, of a decision capsule."""
-    routing_iterations: int = 3
-    crf_iterations: int = 2
     crf_rank: int | None = None
     """Rank of the pairwise matrix; None for a full one."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            least = 0 if field.name == "crf_iterations" else 2 if field.name == "classes" else 1
+            value, least = getattr(self, field.name), 2 if field.name == "classes" else 1
             if isinstance(value, int) and value < least:
                 raise ValueError(f"{field.name}: expected a whole number of at least {least}, got {value}")
 
@@ -55,20 +52,20 @@ class Size:
 
     @property
     def votes(self) -> int:
-        """How many numbers the votes are, B · K · J · I."""
+        """Numbers in the votes, B · K · J · I."""
         return self.batch * self.capsules * self.classes * self.decision_attributes
 
     def along(self, axis: Axis, value: int) -> "Size":
-        """The same with another B, K or J."""
+        """Return the same size with another B, K or J."""
         changes: dict[str, Any] = {AXES[axis]: value}
         return dataclasses.replace(self, **changes)
 
     def words(self) -> str:
-        """All of it but the name, in one line."""
+        """Return the size in one line, without its name."""
         rank = "" if self.crf_rank is None else f", CRF of rank {self.crf_rank}"
         return (
-            f"B {self.batch}, K {self.capsules}, A {self.attributes}, J {self.classes}, I {self.decision_attributes}, "
-            f"{self.routing_iterations} routing and {self.crf_iterations} CRF iterations{rank}"
+            f"B {self.batch}, K {self.capsules}, A {self.attributes}, J {self.classes}, I {self.decision_attributes}"
+            f"{rank}"
         )
 
 
@@ -91,25 +88,52 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
         {"routing": {}, "initial_routing": {"mode": "couplings"}},
     ),
 }
-"""Name → preset and what it differs in; in the last one the correlation module joins the routing. The head of
+"""Name → preset and its changed options; in the last one the correlation module joins the routing. The head of
 contextcaps is that of capsnet-rw-crf-corr: its field between decisions comes after it, and is not measured."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One thing to measure: a head computed in one way, or a whole network."""
+
+    model: str
+    """One of `HEADS`; of a whole network the preset."""
+    size: Size
+    """Of a whole network, its batch and its classes."""
+    way: str
+    """One of `ways.WAYS`; "auto" for a whole network, whose head chooses."""
+    precision: Precision
+    mode: Mode
+    backbone: str = ""
+    """NAME@PIXELS of a whole network; empty for a head alone."""
+
+    def words(self) -> str:
+        """Return what tells it from other cases, in one line."""
+        size, backbone = self.size, f" on {self.backbone}" if self.backbone else ""
+        sizes = f"B {size.batch}, K {size.capsules}, J {size.classes}"
+        return f"{self.model}{backbone}, {sizes}, {self.mode}, {self.precision}, {self.way}"
+
+
+def parse_backbone(text: str) -> tuple[str, int]:
+    """Return the backbone's name and the side in pixels that NAME@PIXELS stands for.
+
+    >>> parse_backbone("timm:resnet18@224")
+    ('timm:resnet18', 224)
+    """
+    name, _, side = text.rpartition("@")
+    if not name or not side.isdecimal():
+        raise ValueError(f"backbones: expected NAME@PIXELS such as {BACKBONES[0]}, got {text!r}")
+    return name, int(side)
 
 
 def head_config(name: str, size: Size, **overrides: Any) -> ModelConfig:
     """Return the configuration of a head (one of `HEADS`) of this size."""
     preset, settings = HEADS[name]
-    own = {
-        "types": size.types,
-        "attributes": size.attributes,
-        "decision_attributes": size.decision_attributes,
-    }
+    own = {"types": size.types, "attributes": size.attributes, "decision_attributes": size.decision_attributes}
     config = model_config(preset, size.classes, 28, "paper", capsules=own, **{**settings, **overrides})
-    changes: dict[str, Any] = {}
-    if config.routing is not None:
-        changes["routing"] = dataclasses.replace(config.routing, iterations=size.routing_iterations)
-    if config.crf is not None:
-        changes["crf"] = dataclasses.replace(config.crf, iterations=size.crf_iterations, rank=size.crf_rank)
-    return dataclasses.replace(config, **changes)
+    if config.crf is None:
+        return config
+    return dataclasses.replace(config, crf=dataclasses.replace(config.crf, rank=size.crf_rank))
 
 
 def make_head(name: str, size: Size, engine: str, device: torch.device | str) -> CapsuleHead:
