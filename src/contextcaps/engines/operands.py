@@ -1,4 +1,4 @@
-"""What every engine is given: the tensors that votes are made of, never the votes themselves."""
+"""Operands of every engine: the tensors that votes are computed from, never the votes themselves."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -13,7 +13,7 @@ __all__ = ["Engine", "Factors", "VoteOperands", "empty_like", "given_tensors", "
 
 
 class VoteOperands(NamedTuple):
-    """Votes [B, K, J, I], after the CRF, by what they are computed from."""
+    """The tensors that votes [B, K, J, I], after the CRF, are computed from."""
 
     capsules: Tensor
     """[B, K, A]."""
