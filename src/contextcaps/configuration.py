@@ -3,16 +3,15 @@
 import dataclasses
 import difflib
 import math
-import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-import yaml
+from contextcaps.yaml_files import dump_yaml, is_file, read_yaml
 
-__all__ = ["Configuration", "dump_yaml", "parse_yaml", "read_yaml"]
+__all__ = ["Configuration"]
 
 Own = TypeVar("Own", bound="Configuration")
 
@@ -33,7 +32,7 @@ class Configuration:
 
     @classmethod
     def from_dict(cls: type[Own], *layers: Mapping[str, Any]) -> Own:
-        """Build the configuration from plain values; each layer overrides what those before it say.
+        """Build the configuration from plain values; each layer overrides those before it.
 
         A section is given as fields and values, which add it where it is not there and leave its other fields as they
         are; as "default", for a section of nothing but defaults; or, where it may be missing, as "none" or None. A
@@ -116,7 +115,7 @@ class Configuration:
         try:
             return cls.from_dict(values)
         except ValueError as error:
-            raise ValueError(f"{source}: {error}" if _is_file(source) else str(error)) from None
+            raise ValueError(f"{source}: {error}" if is_file(source) else str(error)) from None
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -140,60 +139,6 @@ class Configuration:
             alternatives = typing.get_args(kind) if _is_union(kind) else (kind,)
             if not any(_fits(value, alternative) for alternative in alternatives):
                 raise ValueError(f"{name}: expected {_spell(kind)}, got {value!r}")
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads 1e-3 as a number, as everybody writes it; YAML 1.1 wants a point before the e, and takes it for text."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes what `_Loader` reads: the text "1e-3" in quotes."""
-
-
-for _each in (_Loader, _Dumper):
-    _each.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+$"), list("-+0123456789")
-    )
-
-
-def dump_yaml(value: Any, **options: Any) -> str:
-    """Write plain values as YAML text; `options` are those of `yaml.dump`."""
-    return yaml.dump(value, Dumper=_Dumper, **{"sort_keys": False, "allow_unicode": True, **options})
-
-
-def parse_yaml(text: str) -> Any:
-    """Return the value of YAML text.
-
-    Raises:
-        ValueError: it is no YAML; the message, of one line, says where and why.
-    """
-    try:
-        return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f"line {mark.line + 1}: "
-        why = getattr(error, "problem", None) or getattr(error, "reason", None) or "not to be read"
-        raise ValueError(f"no valid YAML ({where}{' '.join(str(why).split())})") from None
-    except (ValueError, RecursionError) as error:  # such as a date that there is not
-        raise ValueError(f"no valid YAML ({error})") from None
-
-
-def read_yaml(source: str | Path) -> dict[str, Any]:
-    """Read the fields and values of a YAML file (a `Path`, or a string that names one) or of YAML text."""
-    name = source if _is_file(source) else "YAML text"
-    try:
-        values = parse_yaml(Path(source).read_text(encoding="utf-8") if _is_file(source) else str(source))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: not UTF-8 text (byte {error.start}); expected YAML") from None
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{name}: expected fields and values, got {values!r}")
-    return values
-
-
-def _is_file(source: str | Path) -> bool:
-    return isinstance(source, Path) or not ("\n" in source or ": " in source)
 
 
 def _sections(kind: type[Configuration]) -> dict[str, type[Configuration]]:
@@ -302,7 +247,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _spell(kind: Any) -> str:
-    """Spell a type as a person would say it."""
+    """Spell a type in plain words."""
     if _is_union(kind):
         return " or ".join("none" if part is type(None) else _spell(part) for part in typing.get_args(kind))
     origin = typing.get_origin(kind)

@@ -14,21 +14,16 @@ from contextcaps.capsules.correlation import (
     correlation_weights,
     uniform_alpha,
 )
-from contextcaps.capsules.decision_field import (
-    DecisionField,
-    FieldResult,
-    Groups,
-    decision_field,
-    rescale_decisions,
-    score_logits,
-)
+from contextcaps.capsules.decision_field import DecisionField, FieldResult, decision_field
 from contextcaps.capsules.em_routing import EMRouting, EMRoutingResult, em_routing
+from contextcaps.capsules.group_potentials import Groups
 from contextcaps.capsules.guards import unchecked
 from contextcaps.capsules.initial_routing import InitialRouting, capsule_statistic, initial_routing
 from contextcaps.capsules.mean_field import MeanFieldCRF, mean_field
 from contextcaps.capsules.primary import PrimaryCapsules, group_capsules, primary_grid
 from contextcaps.capsules.reconstruction import ReconstructionDecoder, mask_decisions
 from contextcaps.capsules.routing import DynamicRouting, RoutingResult, dynamic_routing
+from contextcaps.capsules.scores import rescale_decisions, score_logits
 from contextcaps.capsules.squash import Lengths, Squash, lengths, squash
 from contextcaps.capsules.votes import Votes, cast_votes
 

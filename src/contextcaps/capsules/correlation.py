@@ -2,7 +2,7 @@
 
 The paper, Section 3.3. Its recursion f_k = α_k/√(1+α_k²) · f_{k-1} + 1/√(1+α_k²) · vote_k, f_1 = vote_1, is one
 weighted sum over k, with w_k = 1/√(1+α_k²) · Π_{m>k} α_m/√(1+α_m²) and α_1 = 0: a reverse cumulative product.
-Σ_k w_k² = 1, and α_k = √(k-1) makes all weights equal. docs/decisions/correlation.md tells what the paper leaves open.
+Σ_k w_k² = 1, and α_k = √(k-1) makes all weights equal. What the paper leaves open: docs/decisions/correlation.md.
 """
 
 from typing import Literal, NamedTuple
@@ -25,7 +25,7 @@ CorrelationStart = Literal["uniform", "literal"]
 
 
 def correlation_weights(alpha: Tensor) -> Tensor:
-    """The weight of each vote in the paper's recursion: [..., K-1] → [..., K], with unit sum of squares.
+    """Return the weight of each vote in the paper's recursion: [..., K-1] → [..., K], with unit sum of squares.
 
     The products are sums of logarithms and products of signs, in float32 at least, so that nothing overflows and only
     what is truly negligible underflows; α = 0 is exact, in value and in gradient.
@@ -56,24 +56,21 @@ def correlation_weights(alpha: Tensor) -> Tensor:
     log_tau = torch.where(magnitude <= 1, small_log, large_log - torch.log(large))  # [..., K-1]
 
     one = wide.new_zeros(*wide.shape[:-1], 1)  # [..., 1]: an empty product, and τ_1 = 1 as α_1 = 0
-    log_products = torch.cat([_cumulative_from_right(log_rho), one], dim=-1)  # [..., K], Σ_{m>k} log ρ_m
+    log_products = log_rho.flip(-1).cumsum(dim=-1).flip(-1)  # [..., K-1], Σ_{m>k} log ρ_m
+    log_products = torch.cat([log_products, one], dim=-1)  # [..., K]
     log_weights = torch.cat([one, log_tau], dim=-1) + log_products  # [..., K]
     signs = torch.sign(signed).flip(-1).cumprod(dim=-1).flip(-1)  # [..., K-1]
     signs = torch.cat([signs, one + 1], dim=-1).detach()  # [..., K], Π_{m>k} sign α_m
     return (signs * torch.exp(log_weights)).to(alpha.dtype)  # [..., K]
 
 
-def _cumulative_from_right(terms: Tensor) -> Tensor:
-    return terms.flip(-1).cumsum(dim=-1).flip(-1)
-
-
 def uniform_alpha(capsules: int, device: torch.device | None = None) -> Tensor:
-    """α_k = √(k-1), k = 2 … K, [K-1]: the start from which all K weights are 1/√K."""
+    """Return α_k = √(k-1), k = 2 … K, [K-1]: the start from which all K weights are 1/√K."""
     return torch.arange(1, require_count("capsules", capsules), dtype=torch.float32, device=device).sqrt()
 
 
 def correlate(votes: Tensor, alpha: Tensor) -> Tensor:
-    """The paper's f_ρ: the votes for each class summed with `correlation_weights(alpha)`, before any squash.
+    """Sum the votes for each class with `correlation_weights(alpha)`, before any squash: the paper's f_ρ.
 
     Args:
         votes: [B, K, J, I].
@@ -100,7 +97,7 @@ def weighted_sum(votes: Tensor, weights: Tensor) -> Tensor:
 
 
 class CorrelationResult(NamedTuple):
-    """What the correlation module gives."""
+    """Sums of votes, and the weights that they were summed with."""
 
     sums: Tensor
     """[B, J, I], the decision capsules before the squash."""
@@ -133,7 +130,7 @@ class LowLevelMap(nn.Module):
 
 
 class CorrelationModule(nn.Module):
-    """Predicts alpha from an N×N map and sums the votes with it.
+    """A layer that predicts alpha from an N×N map, and the sum of the votes with it.
 
     The paper convolves the map with J(K-1) kernels of its own size: a linear layer from N² to J(K-1). Here that layer
     predicts a relative deviation δ from the uniform start, α_k = √(k-1) · (1 + δ_k), with weights so small (`SPREAD`)
@@ -171,14 +168,14 @@ class CorrelationModule(nn.Module):
         self.weight = nn.Parameter(torch.empty(inputs, classes, capsules - 1).normal_(std=spread))  # [N² or r, J, K-1]
 
     def condensed(self, feature_map: Tensor) -> Tensor:
-        """[B, H, W] → what the last layer is given, [B, N² or r]."""
+        """Return the input of the last layer, [B, N² or r], for a map [B, H, W]."""
         require_tensor("feature_map", feature_map, "B H W", H=self.grid[0], W=self.grid[1])
         require_same_dtype(feature_map=feature_map, weight=self.weight)
         cells = feature_map.flatten(1)  # [B, N²]
         return cells if self.condense is None else cells @ self.condense
 
     def alpha(self, feature_map: Tensor) -> Tensor:
-        """[B, H, W] → alpha [B, J, K-1]."""
+        """Return alpha [B, J, K-1] for a map [B, H, W]."""
         flat = self.condensed(feature_map) @ self.weight.flatten(1)  # [B, J·(K-1)]
         predicted = flat.unflatten(1, (self.classes, self.capsules - 1))  # [B, J, K-1]
         if self.start == "literal":
@@ -186,7 +183,7 @@ class CorrelationModule(nn.Module):
         return uniform_alpha(self.capsules, predicted.device) * (1 + upcast(predicted))  # [B, J, K-1]
 
     def weights(self, feature_map: Tensor) -> Tensor:
-        """[B, H, W] → the capsules' weights [B, J, K]."""
+        """Return the capsules' weights [B, J, K] for a map [B, H, W]."""
         return correlation_weights(self.alpha(feature_map))
 
     def forward(self, votes: Tensor, feature_map: Tensor) -> CorrelationResult:

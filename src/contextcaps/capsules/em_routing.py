@@ -16,7 +16,7 @@ __all__ = ["em_routing", "EMRouting", "EMRoutingResult", "inverse_temperatures"]
 
 
 class EMRoutingResult(NamedTuple):
-    """What EM routing gives."""
+    """Decisions of EM routing, and the clusters that they come from."""
 
     decisions: Tensor
     """[B, J, I]: the cluster means scaled to the length of their activations, so that a length is a score."""
@@ -31,7 +31,7 @@ class EMRoutingResult(NamedTuple):
 
 
 def inverse_temperatures(iterations: int, final: float = 0.01) -> list[float]:
-    """The schedule λ_t = final · (1 − 0.95^(t+1)) that public implementations have settled on.
+    """Return the schedule λ_t = final · (1 − 0.95^(t+1)) that public implementations have settled on.
 
     >>> [round(value, 6) for value in inverse_temperatures(3)]
     [0.0005, 0.000975, 0.001426]

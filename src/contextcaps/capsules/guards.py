@@ -1,4 +1,4 @@
-"""Input guards of the capsule mathematics: one message that says what was expected and what came.
+"""Input guards of the capsule mathematics: one message with what was expected and what came.
 
 Shapes and dtypes cost nothing to look at and are always checked. Looking for NaN reads the whole tensor and, on a GPU,
 waits for it; it happens in eager mode, is skipped while a graph is being compiled or exported, and a caller that has
@@ -19,7 +19,7 @@ _state = threading.local()
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Within this block the capsule functions do not look for NaN; shapes and dtypes are checked as ever.
+    """Keep the capsule functions from looking for NaN within a block; shapes and dtypes are checked as ever.
 
     >>> with unchecked():
     ...     require_values("votes", torch.tensor([float("nan")]))
@@ -64,7 +64,7 @@ def require_tensor(name: str, tensor: Tensor, legend: str, /, **sizes: int) -> t
 
 
 def require_values(name: str, tensor: Tensor) -> None:
-    """Refuse NaN, unless a graph is being captured or the caller vouches for the values (`unchecked`)."""
+    """Refuse NaN, unless a graph is being captured or the caller has checked the values (`unchecked`)."""
     if _unwatched(tensor):
         return
     # amax carries a NaN through, in one pass and without a temporary of the tensor's size.
@@ -84,7 +84,7 @@ def require_between(name: str, tensor: Tensor, low: float, high: float) -> None:
 
 
 def _unwatched(tensor: Tensor) -> bool:
-    """Whether values are not to be looked at, or there are none."""
+    """Return True where values are not to be looked at, or there are none."""
     trusted = getattr(_state, "unchecked", False) or torch.compiler.is_compiling()
     return trusted or tensor.device.type == "meta" or tensor.numel() == 0
 
@@ -105,7 +105,7 @@ def require_count(name: str, value: int, least: int = 1) -> int:
 
 
 def both_sides(grid: int | tuple[int, int]) -> tuple[int, int]:
-    """(H, W) of a grid given by its side or by both, each at least 1."""
+    """Return (H, W) of a grid given by its side or by both, each at least 1."""
     height, width = (grid, grid) if isinstance(grid, int) else grid
     return require_count("grid", height), require_count("grid", width)
 
@@ -118,5 +118,5 @@ def require_choice(name: str, value: str, choices: Sequence[str]) -> str:
 
 
 def upcast(tensor: Tensor) -> Tensor:
-    """Half-precision tensors in float32, others as they are: for sums and norms that half precision cannot hold."""
+    """Return half-precision tensors in float32, for sums and norms that half precision cannot hold; others as they are."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -14,7 +14,7 @@ __all__ = ["capsule_statistic", "initial_routing", "InitialRouting"]
 
 
 def capsule_statistic(capsules: Tensor, eps: float = 1e-3) -> Tensor:
-    """One number per capsule: s_k = μ_k / max(σ_k, ε), σ the population standard deviation over attributes.
+    """Return one number per capsule: s_k = μ_k / max(σ_k, ε), σ the population standard deviation over attributes.
 
     Below ε the deviation does not count and gets no gradient, so equal attributes are harmless.
 
@@ -47,7 +47,7 @@ def _require_eps(eps: float) -> float:
 def initial_routing(
     capsules: Tensor, kernel: Tensor, grid: int | tuple[int, int], bias: Tensor | None = None, eps: float = 1e-3
 ) -> Tensor:
-    """Initial routing weights b_k: the D maps of `capsule_statistic`, each convolved with the same f×f kernel.
+    """Return initial routing weights b_k: the maps of `capsule_statistic`, each convolved with the same f×f kernel.
 
     Args:
         capsules: [B, K, A] with K = D·H·W, type-major.
@@ -114,7 +114,7 @@ class InitialRouting(nn.Module):
             nn.init.uniform_(self.kernel, -1 / kernel_size, 1 / kernel_size)
 
     def forward(self, capsules: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
-        """Weights [B, K] for capsules [B, K, A] on the module's grid, or on another one given here."""
+        """Return weights [B, K] for capsules [B, K, A] on the module's grid, or on another one given here."""
         height, width = grid or self.grid
         require_tensor("capsules", capsules, "B K A", K=self.types * height * width)
         return initial_routing(capsules, self.kernel, (height, width), self.bias, self.eps)

@@ -3,7 +3,7 @@
 The paper, Section 3.2 and Algorithm 1, after Zheng et al., "Conditional Random Fields as Recurrent Neural Networks",
 2015, https://arxiv.org/abs/1502.03240. For each capsule k and attribute i on its own, the classes j form a dense CRF
 whose unary is the vote and whose pairwise potentials are one learned layer from J to J without a self term.
-docs/decisions/mean-field-crf.md says why Algorithm 1 to the letter cannot learn and what `MeanFieldCRF` does instead.
+Why Algorithm 1 to the letter cannot learn, and what `MeanFieldCRF` does instead: docs/decisions/mean-field-crf.md.
 """
 
 from typing import Literal
@@ -11,11 +11,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules.guards import require_choice, require_count, require_same_dtype, require_tensor, upcast
+from contextcaps.capsules.guards import require_choice, require_count, require_tensor, upcast
+from contextcaps.capsules.potentials import Pairwise, require_pairwise
 
-__all__ = ["mean_field", "MeanFieldCRF", "Pairwise", "Returns", "Unary"]
+__all__ = ["mean_field", "MeanFieldCRF", "Returns", "Unary"]
 
-Pairwise = Tensor | tuple[Tensor, Tensor]
 Unary = Literal["original", "current"]
 Returns = Literal["logits", "marginals"]
 
@@ -29,7 +29,7 @@ def mean_field(
     centre: bool = False,
     scale: float = 1.0,
 ) -> Tensor:
-    """Mean-field iterations over classes, for each capsule and attribute on its own.
+    """Run mean-field iterations over classes, for each capsule and attribute on its own.
 
     With H = softmax_j(votes) to begin with, an iteration computes
     message_j = scale · Σ_{j'≠j} H_j' · pairwise[j', j], logits_j = unary_j − message_j, H = softmax_j(logits).
@@ -59,7 +59,7 @@ def mean_field(
     require_choice("unary", unary, ("original", "current"))
     require_choice("returns", returns, ("logits", "marginals"))
     pairwise = tuple(pairwise) if isinstance(pairwise, list) else pairwise
-    _require_pairwise(pairwise, votes, classes, attributes)
+    require_pairwise(pairwise, classes, attributes, votes=votes)
 
     logits = votes  # [B, K, J, I]
     for _ in range(iterations):
@@ -72,7 +72,7 @@ def mean_field(
 
 
 def _messages(sent: Tensor, pairwise: Pairwise) -> Tensor:
-    """Σ_{j'≠j} sent_j' · pairwise[j', j], [B, K, J, I]."""
+    """Return Σ_{j'≠j} sent_j' · pairwise[j', j], [B, K, J, I]."""
     if isinstance(pairwise, tuple):
         left, right = pairwise  # [J, r], [J, r]
         condensed = torch.einsum("bkhi,hr->bkri", sent, left)  # [B, K, r, I]
@@ -81,22 +81,6 @@ def _messages(sent: Tensor, pairwise: Pairwise) -> Tensor:
     off_diagonal = pairwise - torch.diag_embed(torch.diagonal(pairwise, dim1=-2, dim2=-1))  # [(I,) J, J]
     equation = "bkhi,hj->bkji" if pairwise.ndim == 2 else "bkhi,ihj->bkji"
     return torch.einsum(equation, sent, off_diagonal)
-
-
-def _require_pairwise(pairwise: Pairwise, votes: Tensor, classes: int, attributes: int) -> None:
-    if isinstance(pairwise, tuple):
-        if len(pairwise) != 2:
-            raise ValueError(f"pairwise: expected two factors [J, r], got {len(pairwise)}")
-        left, right = pairwise
-        _, rank = require_tensor("pairwise[0]", left, "J r", J=classes)
-        require_tensor("pairwise[1]", right, "J r", J=classes, r=rank)
-        require_same_dtype(votes=votes, left=left, right=right)
-        return
-    if isinstance(pairwise, Tensor) and pairwise.ndim == 3:
-        require_tensor("pairwise", pairwise, "I J J", I=attributes, J=classes)
-    else:
-        require_tensor("pairwise", pairwise, "J J", J=classes)
-    require_same_dtype(votes=votes, pairwise=pairwise)
 
 
 class MeanFieldCRF(nn.Module):

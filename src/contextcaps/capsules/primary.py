@@ -27,7 +27,7 @@ def group_capsules(maps: Tensor, types: int, attributes: int) -> Tensor:
 
 
 def primary_grid(features: tuple[int, int], kernel_size: int, stride: int, padding: int) -> tuple[int, int]:
-    """(H, W) of the capsules that a convolution cuts from a feature map of that height and width.
+    """Return (H, W) of the capsules that a convolution cuts from a feature map of that height and width.
 
     >>> primary_grid((20, 20), kernel_size=9, stride=2, padding=0)  # 28 px after the paper's first convolution
     (6, 6)
@@ -74,7 +74,7 @@ class PrimaryCapsules(nn.Module):
         nn.init.zeros_(self.convolution.bias)  # type: ignore[arg-type]
 
     def grid_of(self, features: Tensor) -> tuple[int, int]:
-        """(H, W) of the capsules that these features give."""
+        """Return (H, W) of the capsules that these features give."""
         convolution = self.convolution
         kernel_size, stride, padding = convolution.kernel_size[0], convolution.stride[0], int(convolution.padding[0])
         return primary_grid((features.shape[-2], features.shape[-1]), kernel_size, stride, padding)

@@ -32,7 +32,7 @@ def mask_decisions(decisions: Tensor, present: Tensor) -> Tensor:
 
 
 class ReconstructionDecoder(nn.Module):
-    """Decision capsules [B, J, I] and present classes [B, J] → images [B, C, H, W] with values between 0 and 1.
+    """A decoder from decision capsules [B, J, I] and present classes [B, J] to images [B, C, H, W] between 0 and 1.
 
     Args:
         classes: J.

@@ -1,7 +1,7 @@
 """Dynamic routing: votes to decision capsules, by agreement.
 
 Sabour et al. 2017, Procedure 1, with the paper's trainable initial routing weights (Section 3.1) in each of the
-readings that its text allows. docs/decisions/initial-routing-weights.md says which reading does what, and why.
+readings that its text allows. Which reading does what, and why: docs/decisions/initial-routing-weights.md.
 """
 
 from typing import Literal, NamedTuple
@@ -19,7 +19,7 @@ Normalize = Literal["classes", "capsules"]
 
 
 class RoutingResult(NamedTuple):
-    """What a routing gives."""
+    """Decisions of dynamic routing, and the couplings that they come from."""
 
     decisions: Tensor
     """[B, J, I], squashed: a decision's length is its class's score."""
@@ -95,7 +95,7 @@ def dynamic_routing(
 
 
 def _per_class(initial: Tensor, batch: int, count: int, classes: int) -> Tensor:
-    """[B, K] or [B, K, J] as something that broadcasts over [B, K, J]."""
+    """Return weights [B, K] or [B, K, J] so that they broadcast over [B, K, J]."""
     if isinstance(initial, Tensor) and initial.ndim == 2:
         require_tensor("initial", initial, "B K", B=batch, K=count)
         return upcast(initial.unsqueeze(-1))  # [B, K, 1]

@@ -34,7 +34,7 @@ def squash(vectors: Tensor, dim: int = -1) -> Tensor:
 
 
 def lengths(vectors: Tensor, dim: int = -1) -> Tensor:
-    """Euclidean length of each vector, with gradient zero (not NaN) at the zero vector.
+    """Return the Euclidean length of each vector, with gradient zero (not NaN) at the zero vector.
 
     Args:
         vectors: [..., I, ...], any floating dtype.

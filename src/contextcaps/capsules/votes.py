@@ -13,7 +13,7 @@ __all__ = ["cast_votes", "Votes"]
 
 
 def cast_votes(capsules: Tensor, weight: Tensor) -> Tensor:
-    """Each capsule's vote for each class: vote_kj(i) = Σ_a capsule_k(a) · weight_k(a, j, i).
+    """Return each capsule's vote for each class: vote_kj(i) = Σ_a capsule_k(a) · weight_k(a, j, i).
 
     Args:
         capsules: [B, K, A].

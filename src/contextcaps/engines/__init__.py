@@ -8,7 +8,7 @@
 
 What a head does with its votes after the CRF is one of two things: dynamic routing with a softmax over classes
 (`route`), or one weighted sum over capsules (`weighted_sum`). An engine is a module with these two and with the
-correlation module's weights; `Engine` says what they take. Letters as in `contextcaps.capsules`.
+correlation module's weights; `Engine` lists their arguments. Letters as in `contextcaps.capsules`.
 """
 
 from contextcaps.engines.choose import (

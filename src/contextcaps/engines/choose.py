@@ -22,7 +22,7 @@ _TRITON_FROM = 1 << 20  # votes; below, starting the kernels takes longer than t
 
 
 class EngineUnavailableError(ValueError):
-    """The triton engine was requested and cannot compute a head; `reason` says why."""
+    """The triton engine was requested and cannot compute a head, for a `reason`."""
 
     def __init__(self, expected: str, reason: str) -> None:
         super().__init__(f"engine: expected {expected}, got 'triton': {reason}")

@@ -4,6 +4,7 @@ Plain PyTorch, the votes of a few capsules at a time. They are custom operators 
 so that torch.compile and torch.export see through them.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,14 @@ from contextcaps.engines.lean_routing import Record, route_vjp, weighted_sum_vjp
 from contextcaps.engines.lean_routing import route as route_tiles
 from contextcaps.engines.lean_routing import weighted_sum as sum_tiles
 from contextcaps.engines.lean_votes import Gradients, LeanVotes
-from contextcaps.engines.operands import Factors, VoteOperands, empty_like, given_tensors, needed_gradients
+from contextcaps.engines.operands import (
+    Factors,
+    VoteOperands,
+    empty_like,
+    given_tensors,
+    needed_gradients,
+    split_settings,
+)
 
 __all__ = ["correlation_weights", "route", "weighted_sum"]
 
@@ -80,11 +88,10 @@ def _empty_record(votes: LeanVotes, iterations: int) -> Record:
 
 
 @_route.register_fake
-def _(
-    capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, factors: Tensor | None,
-    couplings: Tensor | None, bias: Tensor | None, gain: Tensor, crf_iterations: int, literal: bool, iterations: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=iterations > 1)
+def _(*given: Any) -> tuple[Tensor, ...]:
+    *operands, _, _, bias, _, crf_iterations, literal, iterations = given
+    votes = _votes(*operands, crf_iterations, literal, keep=iterations > 1)
+    capsules, weight, *_ = operands
     kind = capsules.dtype if bias is None else torch.promote_types(capsules.dtype, bias.dtype)
     both = capsules.new_empty(2, capsules.shape[0], *weight.shape[2:], dtype=kind)
     return both, votes.empty() if votes.keeps_all else capsules.new_empty(0), *_empty_record(votes, iterations)
@@ -113,37 +120,17 @@ def _by_inputs(votes: LeanVotes, found: Gradients) -> tuple[Tensor, Tensor, Tens
 
 
 @_route_backward.register_fake
-def _(
-    gradient: Tensor, capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None,
-    factors: Tensor | None, couplings: Tensor | None, bias: Tensor | None, gain: Tensor, kept: Tensor, sums: Tensor,
-    states: Tensor, crf_iterations: int, literal: bool,
-) -> tuple[Tensor, ...]:  # fmt: skip
+def _(gradient: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    *operands, factors, couplings, bias, _, _, sums, _, _, _ = given
+    weight = operands[1]
     by_bias = weight.new_empty(0) if bias is None else torch.empty_like(sums[0, 0]).to(bias.dtype)
-    by_inputs = _empty_by_inputs(capsules, weight, pairwise, right)
-    return *by_inputs, *(empty_like(each, weight) for each in (factors, couplings)), by_bias
+    return *_empty_by_inputs(*operands), empty_like(factors, weight), empty_like(couplings, weight), by_bias
 
 
 def _empty_by_inputs(capsules: Tensor, weight: Tensor, *potentials: Tensor | None) -> tuple[Tensor, ...]:
     """Return tensors like those of `_by_inputs`, not computed."""
     by_capsule = torch.empty_like(capsules.transpose(0, 1), memory_format=torch.contiguous_format).transpose(0, 1)
     return by_capsule, *(empty_like(each, weight) for each in (weight, *potentials))
-
-
-def _set_up_route(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.crf_iterations, ctx.literal, _ = inputs
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*tensors, *output[1:])
-
-
-def _back_through_route(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    if gradient is None:
-        return (None,) * len(ctx.needs_input_grad)
-    found = _route_backward(gradient, *ctx.saved_tensors, ctx.crf_iterations, ctx.literal)
-    return *needed_gradients(ctx, found), None, None, None, None
-
-
-_route.register_autograd(_back_through_route, setup_context=_set_up_route)
 
 
 # Weighted sums
@@ -158,12 +145,10 @@ def _weighted_sum(
 
 
 @_weighted_sum.register_fake
-def _(
-    capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, weights: Tensor,
-    crf_iterations: int, literal: bool,
-) -> Tensor:  # fmt: skip
-    votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=False)
-    return votes.zeros(votes.shape[0], dtype=votes.wide).to(capsules.dtype)
+def _(*given: Any) -> Tensor:
+    *operands, _, crf_iterations, literal = given
+    votes = _votes(*operands, crf_iterations, literal, keep=False)
+    return votes.zeros(votes.shape[0], dtype=votes.wide).to(votes.capsules.dtype)
 
 
 @torch.library.custom_op("contextcaps::lean_weighted_sum_backward", mutates_args=())
@@ -178,23 +163,31 @@ def _weighted_sum_backward(
 
 
 @_weighted_sum_backward.register_fake
-def _(
-    gradient: Tensor, capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, weights: Tensor,
-    crf_iterations: int, literal: bool,
-) -> tuple[Tensor, ...]:  # fmt: skip
+def _(gradient: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    *operands, weights, _, _ = given
     batch, count, classes = weights.shape
-    by_weights = capsules.new_empty(count, batch, classes).transpose(0, 1).to(weights.dtype)
-    return *_empty_by_inputs(capsules, weight, pairwise, right), by_weights
+    by_weights = operands[0].new_empty(count, batch, classes).transpose(0, 1).to(weights.dtype)
+    return *_empty_by_inputs(*operands), by_weights
 
 
-def _set_up_weighted_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.crf_iterations, ctx.literal = inputs
-    ctx.save_for_backward(*tensors)
+# Autograd of both
 
 
-def _back_through_weighted_sum(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    found = _weighted_sum_backward(gradient, *ctx.saved_tensors, ctx.crf_iterations, ctx.literal)
-    return *needed_gradients(ctx, found), None, None
+def _set_up(ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, ...]) -> None:
+    """Save the inputs, and after them all results but the first, which are for the backward operator alone."""
+    kept = output[1:] if isinstance(output, tuple) else ()
+    ctx.mark_non_differentiable(*kept)
+    ctx.set_materialize_grads(False)
+    tensors, settings = split_settings(inputs)
+    ctx.crf_settings = settings[:2]
+    ctx.save_for_backward(*tensors, *kept)
 
 
-_weighted_sum.register_autograd(_back_through_weighted_sum, setup_context=_set_up_weighted_sum)
+def _backward(operator: Any, ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    """Return the inputs' gradients by a backward operator."""
+    found = () if gradient is None else operator(gradient, *ctx.saved_tensors, *ctx.crf_settings)
+    return needed_gradients(ctx, found)
+
+
+_route.register_autograd(partial(_backward, _route_backward), setup_context=_set_up)
+_weighted_sum.register_autograd(partial(_backward, _weighted_sum_backward), setup_context=_set_up)

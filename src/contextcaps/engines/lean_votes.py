@@ -89,7 +89,7 @@ class LeanVotes:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether the corrected votes of all images are kept."""
+        """True where the corrected votes of all images are kept."""
         return self.keep and len(self.groups()) == 1
 
     def empty(self) -> Tensor:

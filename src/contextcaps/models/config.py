@@ -31,7 +31,7 @@ _OF_CAPSULES = ("routing", "em", "initial_routing", "crf", "correlation")
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Configuration):
-    """Everything that a network is built from. Fields left at None are filled in when the object is made.
+    """The configuration of a network. Fields left at None are filled in when the object is made.
 
     A section is None where the network has no such module. There is exactly one head: `capsules`, or one of `pooling`,
     `ml_decoder`, `query2label` and `ml_gcn`. Capsules need something that makes decisions of their votes: `routing`,
@@ -43,7 +43,7 @@ class ModelConfig(Configuration):
     num_classes: int
     """J, the number of classes; one decision capsule each."""
     model: str = "capsnet"
-    """Name of the preset that this configuration came from; says nothing on its own."""
+    """Name of the preset that this configuration came from; sets nothing on its own."""
     class_names: tuple[str, ...] | None = None
     """Names of the classes in the order of the scores; None for unnamed ones."""
 
@@ -130,7 +130,7 @@ class ModelConfig(Configuration):
         return str(values["model"])
 
     def _check_images(self) -> None:
-        """Images, their pixels and the backbone agree."""
+        """Check that images, their pixels and the backbone agree."""
         self._require_at_least(num_classes=1, in_channels=1, max_weights=1)
         if min(self.image_size) < 1:
             raise ValueError(f"image_size: expected a height and a width of at least 1, got {self.image_size}")
@@ -151,7 +151,7 @@ class ModelConfig(Configuration):
             raise ValueError(f"in_channels: expected 3 (colour) with backbone='lite0', got {self.in_channels}")
 
     def _check_modules(self) -> None:
-        """The modules that are there go together."""
+        """Check that the modules that are there go together."""
         heads = [name for name in _HEADS if getattr(self, name) is not None]
         if len(heads) != 1:
             if not heads:

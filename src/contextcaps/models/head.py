@@ -34,7 +34,7 @@ __all__ = ["CapsuleHead"]
 
 
 class _Aggregation(NamedTuple):
-    """How votes became decisions; shapes as in `Intermediates`."""
+    """Decisions, and the steps from votes to them; shapes as in `Intermediates`."""
 
     decisions: Tensor
     sums: Tensor
@@ -92,7 +92,7 @@ class CapsuleHead(Head):
             inverse_temperature = config.em.inverse_temperature * classes / self.capsules
             self.routing = EMRouting(classes, config.em.iterations, inverse_temperature)
         elif config.routing is not None:
-            # A gate is applied before the routing, which then knows of no initial weights.
+            # A gate is applied before the routing, which then has no initial weights.
             initial_as: InitialAs = "logits" if self.initial_mode == "logits" else "couplings"
             self.routing = DynamicRouting(config.routing.iterations, initial_as, config.routing.normalize, bias_shape)
         elif bias_shape is not None:
@@ -125,7 +125,7 @@ class CapsuleHead(Head):
         return choose_engine(self.config.engine, capsules, self.votes.weight, self.crf, self.routing)
 
     def decide(self, capsules: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
-        """Decisions [B, J, I] of primary capsules [B, K, A], on the head's own grid or another (H, W)."""
+        """Return decisions [B, J, I] of primary capsules [B, K, A], on the head's own grid or another (H, W)."""
         grid = self.grid if grid is None else grid
         engine = self.engine_for(capsules)
         if engine != "plain":
@@ -134,7 +134,7 @@ class CapsuleHead(Head):
         return self._aggregate(capsules, votes if self.crf is None else self.crf(votes), grid).decisions
 
     def _decide_with(self, engine: Engine, capsules: Tensor, grid: tuple[int, int]) -> Tensor:
-        """`_aggregate` by an engine, which never has all votes as a tensor."""
+        """Return the decisions of `_aggregate` by an engine, which never has all votes as a tensor."""
         dtype = computing_dtype(capsules)
         votes = VoteOperands(capsules, self.votes.weight, self.crf, dtype)
         factors, couplings = None, None if self.initial is None else self.initial(capsules, grid)  # [B, K]
@@ -157,8 +157,8 @@ class CapsuleHead(Head):
         decisions, _ = engine.route(votes, self.routing.iterations, self.gain, self.routing.bias, factors, couplings)
         return decisions
 
-    def _aggregate(self, capsules: Tensor, votes: Tensor, grid: tuple[int, int]) -> "_Aggregation":
-        """Decisions from the votes (after the CRF, where there is one), with RW, CORR and routing as configured."""
+    def _aggregate(self, capsules: Tensor, votes: Tensor, grid: tuple[int, int]) -> _Aggregation:
+        """Make decisions of votes (after the CRF, where there is one), with RW, CORR and routing as configured."""
         initial = None if self.initial is None else self.initial(capsules, grid)  # [B, K]
         gate = initial if self.initial_mode == "gate" else None  # [B, K]
         weights = None  # [B, J, K]
@@ -216,7 +216,7 @@ class CapsuleHead(Head):
         self.gain.fill_(low)
 
     def _sums_before_agreement(self, capsules: Tensor) -> Tensor:
-        """[B, J, I], the sums while all couplings are alike: the first iteration's, with RW those of the later ones."""
+        """Return sums [B, J, I] with all couplings alike: the first iteration's, or with RW the later ones'."""
         votes = self.votes(capsules)  # [B, K, J, I]
         if not isinstance(self.routing, DynamicRouting):
             return self._aggregate(capsules, votes, self.grid).sums

@@ -19,7 +19,8 @@ from contextcaps.capsules import (
     score_logits,
     unchecked,
 )
-from contextcaps.capsules.guards import require_between, require_tensor
+from contextcaps.capsules.decision_field import require_known
+from contextcaps.capsules.guards import require_tensor
 from contextcaps.models.backbones import build_backbone
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import CapsuleHead
@@ -45,7 +46,7 @@ class CapsuleNetwork(
 
     Args:
         config: what to build.
-        start: start the weights as the configuration says; False leaves out what is measured or read from a file, for
+        start: start the weights by the configuration; False leaves out what is measured or read from a file, for
             weights that are loaded right after.
     """
 
@@ -165,9 +166,7 @@ class CapsuleNetwork(
                 "known: expected a network with a field between its decisions, got one without; "
                 "create or train it with field=default"
             )
-        filled = known.nan_to_num(0.0) if isinstance(known, Tensor) and known.is_floating_point() else known
-        require_tensor("known", filled, "B J", B=features.shape[0], J=self.config.num_classes)
-        require_between("known", filled, 0, 1)
+        require_known(known, features.shape[0], self.config.num_classes)
 
     def reconstruct(self, decisions: Tensor | None, present: Tensor) -> Tensor:
         """Rebuild images [B, C, H, W] with values 0…1 from the decision capsules [B, J, I] of the present classes."""

@@ -58,7 +58,7 @@ def create_model(
     Args:
         name: one of `list_models()`.
         num_classes: J.
-        image_size: side of the images in pixels, or (height, width); 64 if the preset says nothing.
+        image_size: side of the images in pixels, or (height, width); 64 if the preset has none.
         backbone: "paper", "small", "lite0", "timm:NAME", or "auto", the default: the paper's up to 32 px, small beyond.
         overrides: fields of `ModelConfig` to set differently. A section takes what differs, such as
             `routing={"iterations": 1}`; None removes the module and {} adds it. Dotted names, as on the command line,

@@ -17,7 +17,7 @@ from contextcaps.models.config import ModelConfig
 __all__ = ["MODEL_CARD", "ModelFileError", "find_files", "load_weights", "read_config", "replace_card", "write_files"]
 
 FORMAT = "contextcaps-1"
-"""Written into every saved configuration, so that a foreign file is told from one of ours."""
+"""Written into every saved configuration, so that a foreign file is recognised."""
 
 
 MODEL_CARD = """---
@@ -40,7 +40,7 @@ _CARD_MARK = "<!-- Written by contextcaps, and again with each export; without t
 
 
 class ModelFileError(ValueError):
-    """A saved model that cannot be loaded; the message says which file and why."""
+    """A saved model that cannot be loaded; the message names the file and the reason."""
 
 
 def write_files(weights: dict[str, Tensor], config: ModelConfig, folder: Path) -> None:
@@ -55,7 +55,7 @@ def write_files(weights: dict[str, Tensor], config: ModelConfig, folder: Path) -
 
 
 def replace_card(folder: Path, text: str) -> None:
-    """Replace what a saved model's README says, but for its front matter; one that a person wrote is left alone."""
+    """Replace the text of a saved model's README, but for its front matter; one that a person wrote is left alone."""
     path = folder / constants.REPOCARD_NAME
     try:
         _, front, old = path.read_text(encoding="utf-8").split("---\n", 2)
@@ -87,7 +87,7 @@ def find_files(source: str, is_path: bool, download: dict[str, Any]) -> tuple[Pa
 
 
 def read_config(path: Path) -> ModelConfig:
-    """Read the configuration in a JSON file; a `ModelFileError` says what is wrong with it."""
+    """Read the configuration in a JSON file; raise a `ModelFileError` where it is wrong."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -106,7 +106,7 @@ def read_config(path: Path) -> ModelConfig:
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
-    """Fill a network from a safetensors file; a `ModelFileError` says what does not fit."""
+    """Fill a network from a safetensors file; raise a `ModelFileError` where they do not fit."""
     try:
         weights = safetensors.torch.load_file(path)
     except FileNotFoundError:

@@ -143,7 +143,7 @@ class CorrelationConfig(Configuration):
 
 @dataclasses.dataclass(frozen=True)
 class FieldConfig(Configuration):
-    """The mean field between the classes' decisions, after the head. It can be told known labels."""
+    """The mean field between the classes' decisions, after the head; it takes known labels."""
 
     _title: ClassVar[str] = "the field between decisions"
 
@@ -152,7 +152,7 @@ class FieldConfig(Configuration):
     rank: int | None = None
     """Rank of its pairwise matrix; None for a full one."""
     start: Literal["labels", "zero"] = "labels"
-    """Start its pairwise matrix at what the training labels say of each other, or at zero (always, if of low rank)."""
+    """Start its pairwise matrix at potentials fitted to the training labels, or at zero (always, if of low rank)."""
     groups: int = 0
     """Hidden units for potentials of higher order between the classes, besides the pairwise ones; 0 for none."""
     global_branch: bool = False

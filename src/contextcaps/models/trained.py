@@ -58,7 +58,7 @@ class Trained:
     thresholds: tuple[float, ...]
     """[J], the score from which each class counts as present; tuned on the validation part."""
     frequencies: tuple[float, ...]
-    """[J], the share of training images that show each class: what the constant-prior predictor says."""
+    """[J], the share of training images that show each class: the scores of the constant-prior predictor."""
     seed: int
     """Seed of the training run."""
     data: str
@@ -77,7 +77,7 @@ class Trained:
     """Versions of the packages that trained it, and the commit of this one where it is known."""
 
     def write(self, folder: Path, config: ModelConfig) -> None:
-        """Write it into a model's folder, whole or not at all; the model's README then says it in words."""
+        """Write it into a model's folder, whole or not at all; update the model's README, too."""
         names = _class_names(config)
         document = {
             **dataclasses.asdict(self),
@@ -117,7 +117,7 @@ class Trained:
             raise ModelFileError(f"{path}: cut off or not written by contextcaps ({error!r})") from None
 
     def card(self, config: ModelConfig) -> str:
-        """Write what a person wants to know of the model first, in Markdown."""
+        """Return the model card in Markdown."""
         names = _class_names(config)
         shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
         height, width = config.image_size

@@ -8,9 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from contextcaps.configuration import Configuration, dump_yaml, parse_yaml
+from contextcaps.configuration import Configuration
 from contextcaps.data.augmentation_config import AugmentationConfig
 from contextcaps.data.problems import OnBad
+from contextcaps.yaml_files import dump_yaml, parse_yaml
 
 __all__ = ["TrainConfig", "spell_options"]
 

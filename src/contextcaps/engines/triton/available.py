@@ -1,4 +1,4 @@
-"""Whether the Triton kernels can run, and if not, why."""
+"""Find out if the Triton kernels can run here, and if not, why."""
 
 import importlib.util
 import os
@@ -8,7 +8,7 @@ import torch
 __all__ = ["INTERPRETED", "why_not_triton"]
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-"""Whether Triton runs its kernels on the CPU, in Python (for tests). Triton itself asks but once, too."""
+"""True where Triton runs its kernels on the CPU, in Python (for tests). Triton itself asks but once, too."""
 
 _INSTALLED = importlib.util.find_spec("triton") is not None
 _KINDS = (torch.float32, torch.bfloat16, torch.float16)

@@ -6,12 +6,20 @@ which that one writes their gradient; a second backward pass through the same gr
 torch.compile are functional: there the votes are copied once before they are written over.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from contextcaps.engines.operands import Factors, VoteOperands, empty_like, given_tensors, needed_gradients
+from contextcaps.engines.operands import (
+    Factors,
+    VoteOperands,
+    empty_like,
+    given_tensors,
+    needed_gradients,
+    split_settings,
+)
 from contextcaps.engines.triton.correlation import correlation_weights
 from contextcaps.engines.triton.routing import Routing
 from contextcaps.engines.triton.votes import CompactVotes
@@ -45,6 +53,22 @@ def weighted_sum(votes: VoteOperands, weights: Tensor) -> Tensor:
     return sums
 
 
+def _prepared(
+    capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, crf_iterations: int,
+    dtype: torch.dtype,
+) -> CompactVotes:  # fmt: skip
+    return CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
+
+
+def _compact(
+    gradient: Tensor, capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None,
+    crf_iterations: int,
+) -> CompactVotes:  # fmt: skip
+    """Return the source of the votes, from what a forward operator kept of it and the gradient […, B, J, I]."""
+    batch, classes = gradient.shape[-3:-1]
+    return CompactVotes(capsules, weight, batch, classes, given_tensors(pairwise, right), crf_iterations).cast()
+
+
 # Dynamic routing
 
 
@@ -56,7 +80,7 @@ def _route(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return decisions and sums [2, B, J, I]; compact votes, capsules and weight; each iteration's sums and states."""
     with torch.cuda.device_of(capsules):
-        source = CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
+        source = _prepared(capsules, weight, pairwise, right, crf_iterations, dtype)
         votes = source.compute()
         results = Routing(source, votes).route(Factors(factors, couplings), iterations, gain, bias)
     both, sums, states = results
@@ -64,12 +88,9 @@ def _route(
 
 
 @_route.register_fake
-def _(
-    capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, factors: Tensor | None,
-    couplings: Tensor | None, bias: Tensor | None, gain: Tensor, crf_iterations: int, iterations: int,
-    dtype: torch.dtype,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    source = CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
+def _(*given: Any) -> tuple[Tensor, ...]:
+    *operands, _, _, bias, _, crf_iterations, iterations, dtype = given
+    source = _prepared(*operands, crf_iterations, dtype)
     votes = source.empty()
     both, sums, states = Routing(source, votes).empty_results(iterations, bias)
     return both, votes, source.capsules, source.weight, sums, states
@@ -82,8 +103,7 @@ def _route_backward(
     crf_iterations: int, to_inputs: bool, capsules_dtype: torch.dtype, weight_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of capsules, weight, potentials if `to_inputs`; and of factors, couplings and bias."""
-    _, batch, classes, _ = gradient.shape
-    source = CompactVotes(capsules, weight, batch, classes, given_tensors(pairwise, right), crf_iterations).cast()
+    source = _compact(gradient, capsules, weight, pairwise, right, crf_iterations)
     by_factors, by_bias = Routing(source, votes).route_vjp(
         Factors(factors, couplings), gain, bias, sums, states, gradient
     )
@@ -93,19 +113,62 @@ def _route_backward(
 
 
 @_route_backward.register_fake
-def _(
-    gradient: Tensor, votes: Tensor, capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None,
-    factors: Tensor | None, couplings: Tensor | None, bias: Tensor | None, gain: Tensor, sums: Tensor, states: Tensor,
-    crf_iterations: int, to_inputs: bool, capsules_dtype: torch.dtype, weight_dtype: torch.dtype,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    _, batch, classes, _ = gradient.shape
-    source = CompactVotes(capsules, weight, batch, classes, given_tensors(pairwise, right), crf_iterations)
-    by_inputs = _empty_inputs_vjp(source, to_inputs, capsules_dtype, weight_dtype, pairwise, right)
+def _(gradient: Tensor, votes: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    *operands, factors, couplings, bias, _, _, _, crf_iterations, to_inputs, capsules, weight = given
+    source = _compact(gradient, *operands, crf_iterations)
+    by_inputs = _empty_inputs_vjp(source, to_inputs, capsules, weight, *operands[2:])
     by_bias = votes.new_empty(0)
     if bias is not None:
         wide = votes.new_empty(source.decision, source.columns, dtype=torch.float32)
         by_bias = Routing(source, votes).as_bias(wide).to(bias.dtype)
     return *by_inputs, empty_like(factors, votes), empty_like(couplings, votes), by_bias
+
+
+# Weighted sums
+
+
+@torch.library.custom_op("contextcaps::triton_weighted_sum", mutates_args=())
+def _weighted_sum(
+    capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, weights: Tensor,
+    crf_iterations: int, dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return sums [B, J, I]; votes, capsules and weight in compact form."""
+    with torch.cuda.device_of(capsules):
+        source = _prepared(capsules, weight, pairwise, right, crf_iterations, dtype)
+        votes = source.compute()
+        return Routing(source, votes).weighted_sum(weights), votes, source.capsules, source.weight
+
+
+@_weighted_sum.register_fake
+def _(*given: Any) -> tuple[Tensor, ...]:
+    *operands, _, crf_iterations, dtype = given
+    source = _prepared(*operands, crf_iterations, dtype)
+    routing = Routing(source, source.empty())
+    wide = source.capsules.new_empty(1, source.batch, source.decision, source.columns, dtype=torch.float32)
+    return routing.as_sums(wide), routing.votes, source.capsules, source.weight
+
+
+@torch.library.custom_op("contextcaps::triton_weighted_sum_backward", mutates_args=("votes",))
+def _weighted_sum_backward(
+    gradient: Tensor, votes: Tensor, capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None,
+    weights: Tensor, crf_iterations: int, to_inputs: bool, capsules_dtype: torch.dtype, weight_dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return the gradients of capsules, weight and both potentials, if `to_inputs`; and of the weights."""
+    source = _compact(gradient, capsules, weight, pairwise, right, crf_iterations)
+    by_weights = Routing(source, votes).weighted_sum_vjp(weights, gradient)
+    by_inputs = _inputs_vjp(source, votes, to_inputs, capsules_dtype, weight_dtype, pairwise, right)
+    return *by_inputs, by_weights
+
+
+@_weighted_sum_backward.register_fake
+def _(gradient: Tensor, votes: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    *operands, weights, crf_iterations, to_inputs, capsules, weight = given
+    source = _compact(gradient, *operands, crf_iterations)
+    by_inputs = _empty_inputs_vjp(source, to_inputs, capsules, weight, *operands[2:])
+    return *by_inputs, empty_like(weights, votes)
+
+
+# Autograd of both
 
 
 def _inputs_vjp(
@@ -131,108 +194,31 @@ def _empty_inputs_vjp(
     return by_capsule.to(capsules), by_weight.to(weight), *(empty_like(each, source.weight) for each in potentials)
 
 
-def _set_up_route(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    capsules, weight, pairwise, right, factors, couplings, bias, gain, ctx.crf_iterations, *_ = inputs
-    _, votes, by_group, by_attribute, sums, states = output
+def _set_up(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """Save capsules and weight in compact form, the other inputs, and after them each iteration's sums and states."""
+    (_, _, *tensors), settings = split_settings(inputs)
+    _, votes, by_group, by_attribute, *record = output
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)  # the votes' would be as large as they are
-    ctx.votes = votes.detach()
-    ctx.dtypes = (capsules.dtype, weight.dtype)
-    ctx.save_for_backward(by_group, by_attribute, pairwise, right, factors, couplings, bias, gain, sums, states)
+    ctx.votes, ctx.crf_iterations, ctx.dtypes = votes.detach(), settings[0], (inputs[0].dtype, inputs[1].dtype)
+    ctx.save_for_backward(by_group, by_attribute, *tensors, *record)
 
 
-def _back_through_route(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+def _backward(operator: Any, ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    """Return the inputs' gradients by a backward operator, which writes over the votes.
+
+    These are the votes that were kept or, in a second pass through the same graph, computed anew.
+    """
     if gradient is None:
-        return (None,) * len(ctx.needs_input_grad)
-    saved = ctx.saved_tensors
-    votes = _take_votes(ctx, gradient.shape[1], gradient.shape[2], *saved[:4])
-    found = _route_backward(gradient, votes, *saved, ctx.crf_iterations, any(ctx.needs_input_grad[:4]), *ctx.dtypes)
-    return *needed_gradients(ctx, found), None, None, None, None
-
-
-def _take_votes(
-    ctx: Any, batch: int, classes: int, capsules: Tensor, weight: Tensor, *potentials: Tensor | None
-) -> Tensor:
-    """Return the corrected votes, to be written over: those that were kept or, in a second pass, computed anew."""
+        return needed_gradients(ctx, ())
     votes, ctx.votes = ctx.votes, None
-    if votes is not None:
-        return votes
-    source = CompactVotes(capsules, weight, batch, classes, given_tensors(*potentials), ctx.crf_iterations).cast()
-    with torch.no_grad(), torch.autocast(capsules.device.type, enabled=False):
-        return source.compute()
-
-
-_route.register_autograd(_back_through_route, setup_context=_set_up_route)
-
-
-# Weighted sums
-
-
-@torch.library.custom_op("contextcaps::triton_weighted_sum", mutates_args=())
-def _weighted_sum(
-    capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, weights: Tensor,
-    crf_iterations: int, dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return sums [B, J, I]; votes, capsules and weight in compact form."""
-    with torch.cuda.device_of(capsules):
-        source = CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
-        votes = source.compute()
-        return Routing(source, votes).weighted_sum(weights), votes, source.capsules, source.weight
-
-
-@_weighted_sum.register_fake
-def _(
-    capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, weights: Tensor,
-    crf_iterations: int, dtype: torch.dtype,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    source = CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
-    routing = Routing(source, source.empty())
-    wide = capsules.new_empty(1, source.batch, source.decision, source.columns, dtype=torch.float32)
-    return routing.as_sums(wide), routing.votes, source.capsules, source.weight
-
-
-@torch.library.custom_op("contextcaps::triton_weighted_sum_backward", mutates_args=("votes",))
-def _weighted_sum_backward(
-    gradient: Tensor, votes: Tensor, capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None,
-    weights: Tensor, crf_iterations: int, to_inputs: bool, capsules_dtype: torch.dtype, weight_dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return the gradients of capsules, weight and both potentials, if `to_inputs`; and of the weights."""
-    batch, classes, _ = gradient.shape
-    source = CompactVotes(capsules, weight, batch, classes, given_tensors(pairwise, right), crf_iterations).cast()
-    by_weights = Routing(source, votes).weighted_sum_vjp(weights, gradient)
-    by_inputs = _inputs_vjp(source, votes, to_inputs, capsules_dtype, weight_dtype, pairwise, right)
-    return *by_inputs, by_weights
-
-
-@_weighted_sum_backward.register_fake
-def _(
-    gradient: Tensor, votes: Tensor, capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None,
-    weights: Tensor, crf_iterations: int, to_inputs: bool, capsules_dtype: torch.dtype, weight_dtype: torch.dtype,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    batch, classes, _ = gradient.shape
-    source = CompactVotes(capsules, weight, batch, classes, given_tensors(pairwise, right), crf_iterations)
-    by_inputs = _empty_inputs_vjp(source, to_inputs, capsules_dtype, weight_dtype, pairwise, right)
-    return *by_inputs, empty_like(weights, votes)
-
-
-def _set_up_weighted_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    capsules, weight, pairwise, right, weights, ctx.crf_iterations, _ = inputs
-    _, votes, by_group, by_attribute = output
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.set_materialize_grads(False)  # the votes' would be as large as they are
-    ctx.votes = votes.detach()
-    ctx.dtypes = (capsules.dtype, weight.dtype)
-    ctx.save_for_backward(by_group, by_attribute, pairwise, right, weights)
-
-
-def _back_through_weighted_sum(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    if gradient is None:
-        return (None,) * len(ctx.needs_input_grad)
-    saved = ctx.saved_tensors
-    votes = _take_votes(ctx, gradient.shape[0], gradient.shape[1], *saved[:4])
+    if votes is None:
+        with torch.no_grad(), torch.autocast(gradient.device.type, enabled=False):
+            votes = _compact(gradient, *ctx.saved_tensors[:4], ctx.crf_iterations).compute()
     to_inputs = any(ctx.needs_input_grad[:4])
-    found = _weighted_sum_backward(gradient, votes, *saved, ctx.crf_iterations, to_inputs, *ctx.dtypes)
-    return *needed_gradients(ctx, found), None, None
+    found = operator(gradient, votes, *ctx.saved_tensors, ctx.crf_iterations, to_inputs, *ctx.dtypes)
+    return needed_gradients(ctx, found)
 
 
-_weighted_sum.register_autograd(_back_through_weighted_sum, setup_context=_set_up_weighted_sum)
+_route.register_autograd(partial(_backward, _route_backward), setup_context=_set_up)
+_weighted_sum.register_autograd(partial(_backward, _weighted_sum_backward), setup_context=_set_up)

@@ -36,7 +36,7 @@ class Routing:
         self.columns, self.parts = source.columns, source.parts
         self._sizes = (self.batch, self.count, source.positions, self.classes)
         self._attributes = {"I": self.decision, "IP": max(2, next_power(self.decision))}
-        # Whether a group has more votes than 32 bits can count.
+        # True where a group has more votes than 32 bits can count.
         self._wide = self._attributes["IP"] * source.rows * self.columns > _MOST_COUNTED
         pieces = max(1, min(self.count, (8 if INTERPRETED else 2048) // self.batch))
         self._share = -(-self.count // pieces)  # capsules that one program takes
@@ -44,7 +44,7 @@ class Routing:
 
     @property
     def _in_registers(self) -> bool:
-        """Whether the votes of a capsule fit into registers, so that an iteration is one pass over them."""
+        """True where the votes of a capsule fit into registers, so that an iteration is one pass over them."""
         return self._attributes["IP"] * self.columns <= _MOST_ROUTED
 
     @functools.cached_property

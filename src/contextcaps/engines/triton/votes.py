@@ -108,7 +108,7 @@ class CompactVotes:
 
     @property
     def on_chip(self) -> bool:
-        """Whether one kernel takes capsules through votes and CRF to the corrected votes."""
+        """True where one kernel takes capsules through votes and CRF to the corrected votes."""
         if self.attributes >= 32:  # more than the 99 KiB of shared memory of compute capability 8.6, with a CRF
             return False
         if not self.iterations:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from contextcaps.capsules.decision_field import Groups, group_messages
+from contextcaps.capsules.group_potentials import Groups, group_messages
 from contextcaps.capsules.guards import require_tensor
 
 __all__ = [

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from contextcaps.atomic import write_atomically
-from contextcaps.configuration import parse_yaml
 from contextcaps.experiments.ablation.config import AblateConfig
 from contextcaps.models import ModelConfig, list_models, model_config
 from contextcaps.training.config import TrainConfig, spell_options
 from contextcaps.training.losses import LOSSES
 from contextcaps.training.runs import RunError
 from contextcaps.training.trainer import network_config
+from contextcaps.yaml_files import parse_yaml
 
 __all__ = ["Entry", "Plan", "check_run", "parse_models", "plan_file"]
 
