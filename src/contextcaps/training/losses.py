@@ -24,7 +24,7 @@ __all__ = [
     "spread_loss",
     "LOSSES",
     "TAKE_LOGITS",
-    "settled_loss",
+    "resolve_loss",
 ]
 
 
@@ -180,7 +180,7 @@ def _reduce(terms: Tensor) -> Tensor:
     return terms.sum(dim=1).mean()
 
 
-def settled_loss(name: str, network: ModelConfig) -> Literal["margin", "bce", "asl", "spread"]:
+def resolve_loss(name: str, network: ModelConfig) -> Literal["margin", "bce", "asl", "spread"]:
     """The loss that a name means for a network: "auto" is margin for lengths, cross-entropy for sigmoids."""
     if name != "auto":
         return cast(Literal["margin", "bce", "asl", "spread"], name)

@@ -16,17 +16,17 @@ from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.class_weights import class_weights
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, keep_features, open_training_parts
-from contextcaps.training.export import export, export_what_there_is, mark_best_again
+from contextcaps.training.export import export, export_best_so_far, mark_best_if_last
 from contextcaps.training.failures import StoppedRun, record_failures
 from contextcaps.training.labels import learn_labels
-from contextcaps.training.lightning import Fabric
 from contextcaps.training.loop import TrainingLoop
-from contextcaps.training.losses import settled_loss
+from contextcaps.training.losses import resolve_loss
 from contextcaps.training.processes import (
+    Fabric,
     device_name,
     make_fabric,
-    settle_processes,
-    settled_precision,
+    resolve_processes,
+    resolved_precision,
 )
 from contextcaps.training.recording import Recorder, SilentRecorder
 from contextcaps.training.runs import Run, RunError, now, versions
@@ -70,10 +70,10 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
         StoppedRun: somebody pressed Ctrl-C; the run was saved.
     """
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
-    config = settle_processes(config)
+    config = resolve_processes(config)
     parts = open_training_parts(config)
     network = network_config(config, parts[0].classes)
-    config = dataclasses.replace(config, backbone=network.backbone, loss=settled_loss(config.loss, network))
+    config = dataclasses.replace(config, backbone=network.backbone, loss=resolve_loss(config.loss, network))
     _require_batches(config, len(parts[0]))
     run = Run.create(config) if is_rank_zero() else None
     try:
@@ -95,7 +95,7 @@ def resume(folder: Path | str, *, progress: bool = True) -> TrainingResult:
         as `train`.
     """
     run = Run.open(folder)
-    run.config = settle_processes(run.config)
+    run.config = resolve_processes(run.config)
     parts = open_training_parts(run.config)
     network = network_config(run.config, parts[0].classes)
     _require_same_network(run, network)
@@ -180,7 +180,7 @@ def _train(
                 run.record(state="finished", ended=now())
         except StoppedRun:
             if fabric.is_global_zero:
-                export_what_there_is(run, network_config, loop.progress, frequencies)
+                export_best_so_far(run, network_config, loop.progress, frequencies)
                 run.record(state="stopped", ended=now())
             raise
         finally:
@@ -229,7 +229,7 @@ def _loop(
         validating.loader(config, **share),
         training.classes,
         module.loss,
-        settled_precision(config),
+        resolved_precision(config),
         config.shard,
         recorder.validating,
     )
@@ -237,7 +237,7 @@ def _loop(
     if state is not None:
         loop.load_state_dict(state)
     if fabric.is_global_zero:
-        mark_best_again(run, loop.progress)
+        mark_best_if_last(run, loop.progress)
         write_atomically(run.folder / "network.yaml", network_config.to_yaml())
         run.record(
             state="running",
