@@ -337,12 +337,12 @@ def test_a_signal_during_the_validation(tmp_path, cache, whole, monkeypatch) -> 
 
     call, count = Validation.__call__, 0
 
-    def call_and_signal(validation, network, look_up) -> None:
+    def call_and_signal(validation, network, check) -> None:
         nonlocal count
         count += 1
         if count == 2:
             os.kill(os.getpid(), signal.SIGINT)
-        return call(validation, network, look_up)
+        return call(validation, network, check)
 
     monkeypatch.setattr(Validation, "__call__", call_and_signal)
     with pytest.raises(StoppedRun, match="step 12"):

@@ -128,7 +128,7 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
 
 
 def _require_same_network(run: Run, network: ModelConfig) -> None:
-    """Refuse a preset that has changed since the run began; that the data have is told later, by what they are."""
+    """Refuse a preset that has changed since the run began; changed data are refused by `_record_data`."""
     path = run.folder / "network.yaml"
     if not path.is_file():
         return
@@ -186,7 +186,7 @@ def _train(
         finally:
             recorder.close()
         if fabric.is_global_zero and not config.prepare:
-            _tell_left_out(config, [*loop.loader.problems.found, *loop.validation.loader.problems.found])  # type: ignore[attr-defined]
+            _warn_left_out(config, [*loop.loader.problems.found, *loop.validation.loader.problems.found])  # type: ignore[attr-defined]
         parameters = sum(parameter.numel() for parameter in loop.network.parameters())
         assert result.best is not None
         return TrainingResult(run.folder, run.model_folder, result.history, result.best, parameters)
@@ -195,7 +195,7 @@ def _train(
 def _loop(
     fabric: Fabric, run: Run, parts: tuple[Part, Part], network_config: ModelConfig, progress: bool
 ) -> tuple[TrainingLoop, SilentRecorder]:
-    """Make the loop, where the last checkpoint left it, and what records it."""
+    """Make the loop, at the state of the last checkpoint, and its recorder."""
     config, (training, validating) = run.config, parts
     _require_batches(config, len(training))
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
@@ -260,7 +260,7 @@ def _loop(
 
 
 def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
-    """Write down what the data are; refuse others than those that the run began with."""
+    """Record the fingerprints of the data; refuse others than those that the run began with."""
     sources = {"train": parts[0].source, "val": parts[1].source}
     found = {name: source.fingerprint() for name, source in sources.items()}
     contents = {name: source.contents() for name, source in sources.items()}
@@ -281,10 +281,10 @@ def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
     run.record(
         data=run.config.data, fingerprints=found, contents=contents, images=images, classes=len(parts[0].classes)
     )
-    _tell_left_out(run.config, [problem for part in parts for problem in part.problems])
+    _warn_left_out(run.config, [problem for part in parts for problem in part.problems])
 
 
-def _tell_left_out(config: TrainConfig, found: list[Problem]) -> None:
-    """Tell what could not be used of the data."""
+def _warn_left_out(config: TrainConfig, found: list[Problem]) -> None:
+    """Warn about what could not be used of the data."""
     if found:
         print(f"warning: {left_out(config.data, found)}", file=sys.stderr, flush=True)
