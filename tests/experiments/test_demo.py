@@ -102,15 +102,15 @@ def test_the_tagged_images_are_chosen_by_seed_and_judged_by_the_truth(whole) -> 
 
 def test_a_second_call_trains_nothing(whole, monkeypatch) -> None:
     before = figures(whole)
-    monkeypatch.setattr(TrainingLoop, "_attend", lambda loop: pytest.fail("trained again"))
+    monkeypatch.setattr(TrainingLoop, "_after_step", lambda loop: pytest.fail("trained again"))
     assert figures(run_demo(whole.config)) == before
 
 
 def test_a_killed_one_goes_on(tmp_path, small, whole, monkeypatch) -> None:
     """In the second run, before its second epoch."""
-    attend, steps = TrainingLoop._attend, 0
+    attend, steps = TrainingLoop._after_step, 0
 
-    def attend_and_die(loop) -> None:
+    def act_and_die(loop) -> None:
         nonlocal steps
         attend(loop)
         steps += 1
@@ -119,7 +119,7 @@ def test_a_killed_one_goes_on(tmp_path, small, whole, monkeypatch) -> None:
 
     config = dataclasses.replace(small, out=tmp_path / "demo")
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingLoop, "_attend", attend_and_die)
+        patch.setattr(TrainingLoop, "_after_step", act_and_die)
         with pytest.raises(Killed):
             run_demo(config)
     assert figures(run_demo(config)) == figures(whole)

@@ -144,7 +144,7 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path, cache, monkeypatch) -> N
             stop(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.TrainingLoop, "_attend", attend)
+        patch.setattr(loop.TrainingLoop, "_after_step", attend)
         with pytest.raises(StoppedRun):
             train(small_config(tmp_path / "stopped", cache, **FROZEN), progress=False)
     resume(tmp_path / "stopped", progress=False)

@@ -18,7 +18,7 @@ from contextcaps.training.losses import (
     asymmetric_loss,
     length_cross_entropy,
     margin_loss,
-    settled_loss,
+    resolve_loss,
     spread_loss,
 )
 
@@ -328,7 +328,7 @@ def test_wrong_class_weights_are_refused(loss: Loss, weights: object, actual: st
 
 
 def test_auto_is_margin_for_lengths_and_cross_entropy_for_sigmoids() -> None:
-    assert settled_loss("auto", model_config("capsnet", 3)) == "margin"
-    assert settled_loss("auto", model_config("capsnet", 3, field={})) == "bce"
-    assert settled_loss("auto", model_config("gap", 3)) == "bce"
-    assert settled_loss("asl", model_config("capsnet", 3)) == "asl"
+    assert resolve_loss("auto", model_config("capsnet", 3)) == "margin"
+    assert resolve_loss("auto", model_config("capsnet", 3, field={})) == "bce"
+    assert resolve_loss("auto", model_config("gap", 3)) == "bce"
+    assert resolve_loss("asl", model_config("capsnet", 3)) == "asl"

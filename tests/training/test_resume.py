@@ -75,7 +75,7 @@ def test_another_seed_gives_others(tmp_path, cache, whole) -> None:
 @pytest.mark.parametrize("step", [1, 6, 7, 17])
 def test_killed_after_a_step(tmp_path, cache, whole, monkeypatch, step) -> None:
     """The first step, the end of an epoch, the beginning of the next, and a step in the last one."""
-    die_after(monkeypatch, "_attend", lambda loop: loop.progress.step == step, tmp_path / "run", cache)
+    die_after(monkeypatch, "_after_step", lambda loop: loop.progress.step == step, tmp_path / "run", cache)
     resume(tmp_path / "run", progress=False)
     assert finals(tmp_path / "run") == whole
 
@@ -108,9 +108,9 @@ def test_killed_while_saving(tmp_path, cache, whole, monkeypatch, moment) -> Non
 
 def test_killed_again_and_again(tmp_path, cache, whole, monkeypatch) -> None:
     """With a checkpoint at every second step, so that steps are lost and made again."""
-    attend, alive = TrainingLoop._attend, 0
+    attend, alive = TrainingLoop._after_step, 0
 
-    def attend_and_die(loop) -> None:
+    def act_and_die(loop) -> None:
         nonlocal alive
         attend(loop)
         alive += 1
@@ -118,7 +118,7 @@ def test_killed_again_and_again(tmp_path, cache, whole, monkeypatch) -> None:
             raise Killed
 
     config = small_config(tmp_path / "run", cache, checkpoint_steps=2)
-    monkeypatch.setattr(TrainingLoop, "_attend", attend_and_die)
+    monkeypatch.setattr(TrainingLoop, "_after_step", act_and_die)
     with pytest.raises(Killed):
         train(config, progress=False)
     for _ in range(50):
@@ -159,7 +159,7 @@ def test_a_truncated_checkpoint_is_passed_over(tmp_path, left) -> None:
 
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_a_truncated_checkpoint_costs_one_step(tmp_path, cache, whole, monkeypatch, capsys) -> None:
-    die_after(monkeypatch, "_attend", lambda loop: loop.progress.step == 9, tmp_path / "run", cache)
+    die_after(monkeypatch, "_after_step", lambda loop: loop.progress.step == 9, tmp_path / "run", cache)
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
     os.truncate(last, int(last.stat().st_size * 0.999))
     resume(tmp_path / "run", progress=False)
@@ -339,12 +339,12 @@ def test_a_signal_during_the_validation(tmp_path, cache, whole, monkeypatch) -> 
 
     call, count = Validation.__call__, 0
 
-    def call_and_signal(validation, network, look_up) -> None:
+    def call_and_signal(validation, network, check) -> None:
         nonlocal count
         count += 1
         if count == 2:
             os.kill(os.getpid(), signal.SIGINT)
-        return call(validation, network, look_up)
+        return call(validation, network, check)
 
     monkeypatch.setattr(Validation, "__call__", call_and_signal)
     with pytest.raises(StoppedRun, match="step 12"):

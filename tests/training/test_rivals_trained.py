@@ -70,7 +70,7 @@ def test_a_label_graph_comes_from_the_training_part_and_survives_a_stop(tmp_path
     torch.testing.assert_close(graph, label_graph(torch.tensor(training.targets())), rtol=1e-6, atol=1e-6)
     assert not torch.equal(graph, torch.eye(len(graph)))
 
-    attend, seen = TrainingLoop._attend, []
+    attend, seen = TrainingLoop._after_step, []
 
     def stop_after_eight(loop: TrainingLoop) -> None:
         seen.append(loop.progress.step)
@@ -78,7 +78,7 @@ def test_a_label_graph_comes_from_the_training_part_and_survives_a_stop(tmp_path
             loop.interruption.asked = True
         attend(loop)
 
-    monkeypatch.setattr(TrainingLoop, "_attend", stop_after_eight)
+    monkeypatch.setattr(TrainingLoop, "_after_step", stop_after_eight)
     with pytest.raises(StoppedRun):
         train(small_config(tmp_path / "stopped", cache, **settings), progress=False)
     monkeypatch.undo()

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import IO, Any, Literal, NamedTuple
 
 from contextcaps.atomic import replace_atomically
 from contextcaps.extras import import_extra
@@ -30,59 +30,43 @@ _ROW_GROUP = 4096  # rows of a Parquet file that are held in memory
 
 
 class Count(NamedTuple):
-    """Counts images that were tagged, and those that could not be."""
+    """Number of images that were tagged, and of those that could not be."""
 
     tagged: int
     failed: int
 
 
 class Output(abc.ABC):
-    """Takes taggings and writes them in one format."""
+    """Base of the writers, one for each format.
+
+    Args:
+        file: takes the bytes: a file, or `_StandardOutput`.
+        classes: [J], names of the model's classes.
+        all_scores: write every class's score.
+        given: write which labels were given to the model.
+    """
+
+    def __init__(self, file: "IO[bytes] | _StandardOutput", classes: tuple[str, ...], all_scores: bool, given: bool):
+        self.file, self.classes, self.all_scores, self.given = file, classes, all_scores, given
 
     @abc.abstractmethod
     def write(self, tagging: Tagging) -> None:
         """Add a row."""
 
-    def finish(self) -> None:  # noqa: B027  # most have nothing to do
+    def finish(self) -> None:  # noqa: B027  # text has nothing left to write
         """Write what is still to be written."""
 
     def abandon(self) -> None:  # noqa: B027
         """Let go of the file, which will be removed."""
 
 
-class _Rows(Protocol):
-    """Takes rows: a file, or `_StandardOutput`."""
-
-    def write(self, rows: bytes, /) -> Any: ...
-
-
-class _Text(Output):
-    """Writes rows of UTF-8 text.
-
-    A file name that is no UTF-8 is written with escapes: in JSON they read back as the same name.
-    """
-
-    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool, given: bool) -> None:
-        self.file, self.classes, self.all_scores, self.given = file, classes, all_scores, given
-
-    @abc.abstractmethod
-    def row(self, tagging: Tagging) -> str:
-        """Return a line, with its end."""
-
-    def write(self, tagging: Tagging) -> None:
-        self._put(self.row(tagging))
-
-    def _put(self, line: str) -> None:
-        self.file.write(line.encode("utf-8", "backslashreplace"))
-
-
-class _JsonLines(_Text):
+class _JsonLines(Output):
     """Writes an object a line: image, tags with name and score, error if there is one, all scores if asked for.
 
     A tag that was given is marked, and the row lists all given labels, those that are absent, too.
     """
 
-    def row(self, tagging: Tagging) -> str:
+    def write(self, tagging: Tagging) -> None:
         row: dict[str, Any] = {"image": tagging.image}
         row["tags"] = [
             {"name": tag.name, "score": round(tag.score, _DIGITS), **({"given": True} if tag.given else {})}
@@ -95,34 +79,34 @@ class _JsonLines(_Text):
         if self.all_scores and tagging.scores is not None:
             scores = tagging.scores.tolist()
             row["scores"] = {name: round(score, _DIGITS) for name, score in zip(self.classes, scores, strict=True)}
-        return json.dumps(row, ensure_ascii=False) + "\n"
+        self.file.write(_encode(json.dumps(row, ensure_ascii=False) + "\n"))
 
 
-class _Csv(_Text):
+class _Csv(Output):
     """Writes columns image, tags and scores ("; " between them, best first), error, and each class if asked for.
 
     A column `given` comes after `error` where labels are given.
     """
 
-    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool, given: bool) -> None:
+    def __init__(self, file: "IO[bytes] | _StandardOutput", classes: tuple[str, ...], all_scores: bool, given: bool):
         super().__init__(file, classes, all_scores, given)
         columns = ("image", "tags", "scores", "error", *(("given",) if given else ()))
-        more = class_columns(classes, columns) if all_scores else ()
-        self._put(self._line([*columns, *more]))
+        self._write_row([*columns, *(class_columns(classes, columns) if all_scores else ())])
 
-    def row(self, tagging: Tagging) -> str:
+    def write(self, tagging: Tagging) -> None:
         tags = "; ".join(tag.name for tag in tagging.tags)
-        scores = "; ".join(_spelled(tag.score) for tag in tagging.tags)
+        scores = "; ".join(f"{tag.score:.{_DIGITS}f}" for tag in tagging.tags)
         row = [str(tagging.image), tags, scores, tagging.error or "", *([spell_known(tagging.given)] * self.given)]
-        if self.all_scores:
-            row += [""] * len(self.classes) if tagging.scores is None else map(_spelled, tagging.scores.tolist())
-        return self._line(row)
+        if self.all_scores and tagging.scores is None:
+            row += [""] * len(self.classes)
+        elif self.all_scores:
+            row += [f"{score:.{_DIGITS}f}" for score in tagging.scores.tolist()]
+        self._write_row(row)
 
-    @staticmethod
-    def _line(row: list[str]) -> str:
+    def _write_row(self, row: list[str]) -> None:
         line = io.StringIO()
         csv.writer(line, lineterminator="\n").writerow(row)
-        return line.getvalue()
+        self.file.write(_encode(line.getvalue()))
 
 
 class _Parquet(Output):
@@ -131,7 +115,8 @@ class _Parquet(Output):
     A column `given` (a list of name and present) comes after `error` where labels are given.
     """
 
-    def __init__(self, file: _Rows, classes: tuple[str, ...], all_scores: bool, given: bool) -> None:
+    def __init__(self, file: "IO[bytes] | _StandardOutput", classes: tuple[str, ...], all_scores: bool, given: bool):
+        super().__init__(file, classes, all_scores, given)
         self.arrow = import_extra("pyarrow", "parquet", "--format parquet")
         parquet = import_extra("pyarrow.parquet", "parquet", "--format parquet")
         string, real = self.arrow.string(), self.arrow.float32()
@@ -139,7 +124,6 @@ class _Parquet(Output):
         columns = {"image": string, "tags": self.arrow.list_(tag), "error": string}
         if given:
             columns["given"] = self.arrow.list_(self.arrow.struct([("name", string), ("present", self.arrow.bool_())]))
-        self.given = given
         self.class_columns = class_columns(classes, tuple(columns)) if all_scores else ()
         self.schema = self.arrow.schema([*columns.items(), *((name, real) for name in self.class_columns)])
         self.writer = parquet.ParquetWriter(file, self.schema)
@@ -164,7 +148,7 @@ class _Parquet(Output):
     def _write_group(self) -> None:
         rows, self._waiting = self._waiting, []
         values: list[Sequence[Any]] = [
-            [str(row.image).encode("utf-8", "backslashreplace").decode() for row in rows],
+            [_encode(str(row.image)).decode() for row in rows],
             [[{"name": tag.name, "score": tag.score} for tag in row.tags] for row in rows],
             [row.error for row in rows],
         ]
@@ -177,11 +161,7 @@ class _Parquet(Output):
         self.writer.write_table(self.arrow.table(arrays, schema=self.schema))
 
 
-_OUTPUTS: dict[str, Callable[[_Rows, tuple[str, ...], bool, bool], Output]] = {
-    "jsonl": _JsonLines,
-    "csv": _Csv,
-    "parquet": _Parquet,
-}
+_OUTPUTS: dict[Format, type[Output]] = {"jsonl": _JsonLines, "csv": _Csv, "parquet": _Parquet}
 
 
 def class_columns(classes: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...]:
@@ -268,8 +248,9 @@ def write_tags(taggings: Iterable[Tagging], output: Output, tell: Callable[[int]
     return Count(tagged, failed)
 
 
-def _spelled(score: float) -> str:
-    return f"{score:.{_DIGITS}f}"
+def _encode(text: str) -> bytes:
+    """Encode text as UTF-8; a file name that is no UTF-8 gets escapes, which JSON reads back as the same name."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 class _StandardOutput:

@@ -36,7 +36,7 @@ _LUMA = (0.299, 0.587, 0.114)  # red, green and blue in grey (ITU-R 601, as in P
 
 @dataclasses.dataclass(frozen=True)
 class Tag:
-    """Names a class that an image shows, according to the model."""
+    """A class that an image shows, according to the model."""
 
     name: str
     score: float
@@ -48,7 +48,7 @@ class Tag:
 
 @dataclasses.dataclass(frozen=True)
 class Tagging:
-    """Holds a model's answer for one image."""
+    """A model's result for one image."""
 
     image: str | int
     """Its path, or its index among the images if it has none."""
@@ -97,7 +97,7 @@ class Tagger:
         on_bad: OnBadImage = "report",
         known: Mapping[str, bool] | None = None,
     ) -> list[Tagging]:
-        """Tag one image or several; a result for each, in their order.
+        """Tag one image or several; return a result for each, in their order.
 
         Args:
             images: one or many of: a path, an encoded file's bytes, a PIL image, pixels [H, W, 3] as a numpy array of
@@ -110,17 +110,8 @@ class Tagger:
             known: known labels of all these images, such as {"oven": True, "bed": False}: class → is it present.
                 They become tags, and the model uses them for the other classes. Needs a network with a decision field.
         """
-        return list(
-            self.tag_stream(
-                images,
-                threshold=threshold,
-                top_k=top_k,
-                batch_size=batch_size,
-                workers=workers,
-                on_bad=on_bad,
-                known=known,
-            )
-        )
+        options: dict[str, Any] = {"threshold": threshold, "top_k": top_k, "batch_size": batch_size}
+        return list(self.tag_stream(images, workers=workers, on_bad=on_bad, known=known, **options))
 
     def tag_stream(
         self,
@@ -144,34 +135,24 @@ class Tagger:
         thresholds = self.thresholds if threshold is None else (float(threshold),) * len(self.classes)
         known = dict(known or {})
         row = self._known_row(known)
-        return self._stream(
-            as_images(images), thresholds, top_k, batch_size, workers or default_workers(), on_bad, known, row
-        )
+        decoded = self._decoded(as_images(images), batch_size, workers or default_workers())
 
-    def _stream(
-        self,
-        images: Iterable[Any],
-        thresholds: tuple[float, ...],
-        top_k: int | None,
-        batch_size: int,
-        workers: int,
-        on_bad: OnBadImage,
-        known: Mapping[str, bool],
-        row: Tensor | None,
-    ) -> Generator[Tagging, None, None]:
-        with contextlib.closing(self._decoded(images, batch_size, workers)) as decoded:
-            while batch := list(itertools.islice(decoded, batch_size)):
-                readable = [pixels for _, pixels in batch if isinstance(pixels, np.ndarray)]
-                scores = iter(self.scores(torch.from_numpy(np.stack(readable)), row) if readable else ())  # [J]
-                for name, pixels in batch:
-                    if isinstance(pixels, np.ndarray):
-                        tagging = self._tagging(name, next(scores), thresholds, top_k, known)
-                    else:
-                        tagging = Tagging(name, (), error=pixels)
-                    if tagging.error is not None and on_bad == "stop":
-                        where = tagging.image if isinstance(name, str) else f"image {name}"
-                        raise DataError(f"{where}: {tagging.error}")
-                    yield tagging
+        def stream() -> Generator[Tagging, None, None]:  # so that wrong arguments are refused at the call
+            with contextlib.closing(decoded):
+                while batch := list(itertools.islice(decoded, batch_size)):
+                    readable = [pixels for _, pixels in batch if isinstance(pixels, np.ndarray)]
+                    scores = iter(self.scores(torch.from_numpy(np.stack(readable)), row) if readable else ())  # [J]
+                    for name, pixels in batch:
+                        if isinstance(pixels, np.ndarray):
+                            tagging = self._tagging(name, next(scores), thresholds, top_k, known)
+                        else:
+                            tagging = Tagging(name, (), error=pixels)
+                        if tagging.error is not None and on_bad == "stop":
+                            where = name if isinstance(name, str) else f"image {name}"
+                            raise DataError(f"{where}: {tagging.error}")
+                        yield tagging
+
+        return stream()
 
     def _decoded(
         self, images: Iterable[Any], batch_size: int, workers: int

@@ -78,7 +78,7 @@ class Checkpoints:
         os.replace(temporary, self.best)
 
     def load(self) -> dict[str, Any] | None:
-        """The newest whole state, whose file is the last one from now on; None if none was ever saved.
+        """Return the newest whole state, whose file is the last one from now on; None if none was ever saved.
 
         A damaged one is passed over, with a warning.
 
@@ -104,7 +104,7 @@ class Checkpoints:
         return None
 
     def read(self, path: Path) -> dict[str, Any]:
-        """One file's state, on the CPU.
+        """Return one file's state, on the CPU.
 
         Raises:
             CheckpointError: it is missing, cut off or changed.

@@ -17,7 +17,7 @@ ClassWeights = Literal["none", "inverse", "sqrt", "effective"]
 def class_weights(
     counts: Sequence[int] | Tensor, total: int, kind: ClassWeights = "none", cap: float = 20.0, beta: float = 0.999
 ) -> Tensor:
-    """A weight for each class, [J] float32, from how many training images show it.
+    """Return a weight for each class, [J] float32, from how many training images show it.
 
     With n_j images of class j, before scaling:
 
@@ -67,7 +67,7 @@ def class_weights(
 
 
 def _raw(positives: Tensor, kind: ClassWeights, beta: float) -> Tensor:
-    """Weights [J] of classes with positives, in any scale."""
+    """Return the weights [J] of classes with positives, in any scale."""
     if kind == "inverse":
         return 1 / positives
     if kind == "sqrt":
@@ -77,7 +77,7 @@ def _raw(positives: Tensor, kind: ClassWeights, beta: float) -> Tensor:
 
 
 def _scale(raw: Tensor, positives: Tensor, cap: float) -> Tensor:
-    """min(c · raw, cap), with the c for which the mean over positives is 1; all [J]."""
+    """Return min(c · raw, cap) with the c for which the mean over positives is 1; all [J]."""
     capped = torch.zeros_like(raw, dtype=torch.bool)  # [J]
     while True:
         free = ~capped

@@ -17,7 +17,7 @@ __all__ = ["TrainConfig", "spell_options"]
 
 
 def _parse_options(words: list[str]) -> dict[str, Any]:
-    """`NAME=VALUE` words as a dictionary; values are read as YAML reads them."""
+    """Parse `NAME=VALUE` words to a dictionary; values are read as YAML."""
     options = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -31,7 +31,7 @@ def _parse_options(words: list[str]) -> dict[str, Any]:
 
 
 def spell_options(options: dict[str, Any]) -> list[str]:
-    """The words that `_parse_options` reads as these options; each value in one line."""
+    """Return the words that `_parse_options` reads as these options; each value in one line."""
     return [
         f"{name}={dump_yaml(value, default_flow_style=True, width=math.inf).partition(chr(10))[0]}"
         for name, value in options.items()
@@ -100,7 +100,7 @@ class TrainConfig(Configuration):
     lr: float = 1e-3
     """Highest learning rate."""
     weight_decay: float = 0.01
-    """AdamW's, on weight matrices and kernels; biases and norms have none."""
+    """Weight decay of AdamW, on weight matrices and kernels; biases and norms have none."""
     schedule: Literal["one-cycle", "cosine", "constant"] = "one-cycle"
     """How the learning rate changes: up and down again, warm-up and cosine, or warm-up only."""
     warmup: float = 0.3
@@ -151,12 +151,8 @@ class TrainConfig(Configuration):
             if isinstance(getattr(self, name), Path):
                 self._set(**{name: str(getattr(self, name))})
         self._settle_kinds()
-        least = {"epochs": 1, "batch_size": 1, "accumulate": 1, "devices": 1, "nodes": 1, "image_size": 1, "views": 1}
-        least |= {"seed": 0, "split_seed": 0, "early_stop": 0, "checkpoint_steps": 0, "log_steps": 1, "workers": 1}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if value is not None and value < bound:
-                raise ValueError(f"{name}: expected a whole number of at least {bound}, got {value}")
+        self._require_at_least(epochs=1, batch_size=1, accumulate=1, devices=1, nodes=1, image_size=1, views=1)
+        self._require_at_least(seed=0, split_seed=0, early_stop=0, checkpoint_steps=0, log_steps=1, workers=1)
         for name in ("weight_decay", "clip", "reconstruction"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: expected a number of at least 0, got {getattr(self, name)}")
@@ -173,12 +169,9 @@ class TrainConfig(Configuration):
                 why = flag if name in typing.get_type_hints(TrainConfig) else "comes from the data"
                 raise ValueError(f"set: {name} {why}; got {name}={self.options[name]!r}")
         if self.freeze:
-            for name, there in (
-                ("reconstruction", self.reconstruction > 0),
-                ("shard", self.shard),
-                ("no-prepare", not self.prepare),
-            ):
-                if there:
+            refused = {"reconstruction": self.reconstruction > 0, "shard": self.shard, "no-prepare": not self.prepare}
+            for name, is_set in refused.items():
+                if is_set:
                     raise ValueError(f"freeze: the head is trained on kept features, which does not go with --{name}")
         if self.shard and self.devices * self.nodes == 1:
             raise ValueError("shard: expected more than one process to share among; set devices, too")

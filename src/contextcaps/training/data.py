@@ -14,9 +14,8 @@ from contextcaps.data.splits import open_part
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.features import FeatureLoader, Features, compute_features
-from contextcaps.training.lightning import Fabric
 from contextcaps.training.memory import forget_peak
-from contextcaps.training.processes import agree, settled_precision
+from contextcaps.training.processes import Fabric, agree, resolved_precision
 
 __all__ = ["Part", "keep_features", "open_parts", "open_training_parts"]
 
@@ -49,16 +48,16 @@ class Part:
 
     @property
     def problems(self) -> list[Problem]:
-        """What was left out of it."""
+        """Return what was left out of it."""
         found = [*self.source.problems.found, *([] if self.prepared is None else self.prepared.problems)]
         return list(dict.fromkeys(found))
 
     def targets(self) -> np.ndarray:
-        """[n, J], uint8."""
+        """Return the labels [n, J], uint8."""
         return self.source.targets() if self.prepared is None else self.prepared.targets
 
     def frequencies(self) -> np.ndarray:
-        """[J], float64: the share of images that show each class."""
+        """Return the share of images that show each class, [J] float64."""
         targets = self.targets()
         return targets.sum(axis=0, dtype=np.int64) / len(targets)
 
@@ -73,11 +72,12 @@ class Part:
         return StreamLoader(self.source, self.size, workers=config.workers, on_bad=config.on_bad, **settings)
 
 
-def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:
-    """Open the training and the validation part."""
+def open_parts(config: TrainConfig) -> dict[str, Part]:
+    """Open all parts of a run's data, divided as the run divided them: train, val and, where there is one, test."""
     if config.val_data is None:
-        parts = open_parts(config)
-        return parts["train"], parts["val"]
+        seed = config.seed if config.split_seed is None else config.split_seed
+        sources = open_splits(config.data, on_bad=config.on_bad, seed=seed, val_as_test=config.val_as_test)
+        return {name: Part(source, config.image_size) for name, source in sources.items()}
     train = open_part(config.data, ("train",), on_bad=config.on_bad)
     validation = open_part(config.val_data, ("val", "test"), on_bad=config.on_bad)
     if have_same_data(validation, train):
@@ -88,14 +88,13 @@ def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:
             f"{len(validation.classes)} classes instead of {len(train.classes)} (or in another order); "
             "give both the same list of classes as an option"
         )
-    return Part(train, config.image_size), Part(validation, config.image_size)
+    return {"train": Part(train, config.image_size), "val": Part(validation, config.image_size)}
 
 
-def open_parts(config: TrainConfig) -> dict[str, Part]:
-    """Open all parts of a run's data, divided as the run divided them: train, val and, where there is one, test."""
-    seed = config.seed if config.split_seed is None else config.split_seed
-    sources = open_splits(config.data, on_bad=config.on_bad, seed=seed, val_as_test=config.val_as_test)
-    return {name: Part(source, config.image_size) for name, source in sources.items()}
+def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:
+    """Open the training and the validation part."""
+    parts = open_parts(config)
+    return parts["train"], parts["val"]
 
 
 def keep_features(
@@ -107,10 +106,8 @@ def keep_features(
     def keep() -> None:
         for part, augmented in zip(parts, (True, False), strict=True):
             assert part.prepared is not None
-            shown = progress and fabric.is_global_zero
-            part.features = compute_features(
-                network, part.prepared, config, settled_precision(config), augmented, shown
-            )
+            shown, precision = progress and fabric.is_global_zero, resolved_precision(config)
+            part.features = compute_features(network, part.prepared, config, precision, augmented, shown)
 
     failure: DataError | None = None
     if fabric.local_rank == 0:  # one process of each machine computes them

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from contextcaps.training.failures import Diverged
-from contextcaps.training.lightning import Fabric
-from contextcaps.training.processes import agree
+from contextcaps.training.processes import Fabric, agree, local_shard
 from contextcaps.training.runs import Run
-from contextcaps.training.sharding import local_part
 
 __all__ = ["DivergenceGuard", "diagnose_non_finite"]
 
@@ -70,7 +68,7 @@ class DivergenceGuard:
     def require_finite_weights(self, step: int, epoch: int) -> None:
         """Refuse weights that are no numbers in any process: they are neither validated nor saved."""
         weights = (parameter.detach() for parameter in self.network.parameters())
-        broken = not all(bool(local_part(weight).isfinite().all()) for weight in weights)
+        broken = not all(bool(local_shard(weight).isfinite().all()) for weight in weights)
         if agree(self.fabric, broken)[0]:
             self._refuse("the weights are no numbers any more", math.nan, step, epoch)
 

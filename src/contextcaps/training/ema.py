@@ -37,7 +37,7 @@ class EMA:
 
     @contextlib.contextmanager
     def inside(self, network: nn.Module) -> Iterator[None]:
-        """Put the mean in the network's place for a while."""
+        """Swap the mean into the network inside the block."""
         self._exchange(network)
         try:
             yield
@@ -57,7 +57,7 @@ class EMA:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict) -> None:
-        """Go on from what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         self.steps = int(state["steps"])
         for name, mean in self.means.items():
             saved = state["means"][name].to(mean.device)

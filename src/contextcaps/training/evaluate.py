@@ -25,13 +25,13 @@ from contextcaps.models.loading import load_model
 from contextcaps.models.trained import Trained
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.data import Part, open_parts, open_training_parts
+from contextcaps.training.data import Part, open_parts
 from contextcaps.training.failures import OUT_OF_MEMORY_ERRORS, OutOfMemory
 from contextcaps.training.processes import (
     device_name,
     make_fabric,
-    settle_processes,
-    settled_precision,
+    resolve_processes,
+    resolved_precision,
 )
 from contextcaps.training.runs import Run
 
@@ -104,7 +104,7 @@ def evaluate(
     for share in known:
         require_share(share, network.config.num_classes)
     train_labels = _train_labels(network, run, trained) if known else None  # before the work, not after it
-    config = settle_processes(
+    config = resolve_processes(
         dataclasses.replace(
             config,
             batch_size=batch_size,
@@ -122,7 +122,7 @@ def evaluate(
     class_order(network, part.source)  # refuses other classes, before the work
     if is_rank_zero():
         part.prepare(config, progress)  # before the other processes are started
-    fabric, used = make_fabric(config), settled_precision(config)
+    fabric, used = make_fabric(config), resolved_precision(config)
     fabric.barrier()
     if not is_rank_zero():
         part.prepare(config, progress=False)
@@ -140,16 +140,15 @@ def evaluate(
     found = scores.predictions
     folder = _folder(run, out, part, name, own)
     evaluation: Any = None
+    worth: Any = None
     if fabric.is_global_zero:
         frequencies = trained.frequencies if trained is not None else tuple(found.targets.double().mean(dim=0).tolist())
         thresholds = None if trained is None else trained.thresholds
         evaluation = evaluate_predictions(found, frequencies, thresholds, seed, resamples)
-    evaluation = fabric.broadcast(evaluation)
-    worth: Any = None
-    if fabric.is_global_zero and train_labels is not None:
-        control = fit_cooccurrence(train_labels, seed)
-        worth = measure_known(found, scores.told, control, len(train_labels), resamples=resamples, seed=seed)
-    worth = fabric.broadcast(worth)
+        if train_labels is not None:
+            control = fit_cooccurrence(train_labels, seed)
+            worth = measure_known(found, scores.told, control, len(train_labels), resamples=resamples, seed=seed)
+    evaluation, worth = fabric.broadcast((evaluation, worth))
     files: list[Path] = []
     if fabric.is_global_zero:
         facts = {
@@ -158,8 +157,8 @@ def evaluate(
             "data": config.data,
             "part": name,
             "images": len(found),
-            "seed": trained.seed if trained is not None else "not known",
-            "epoch": trained.epoch if trained is not None else "not known",
+            "seed": "not known" if trained is None else trained.seed,
+            "epoch": "not known" if trained is None else trained.epoch,
             "precision": used,
             "date": datetime.date.today().isoformat(),
             "hardware": device_name(fabric.device),
@@ -183,7 +182,7 @@ def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | N
     if run is None and trained is None:
         raise ValueError("known: the model does not say what it was trained on, which co-occurrence is taken from")
     config = _configuration(run, trained, None)
-    source = (open_parts(config)["train"] if config.val_data is None else open_training_parts(config)[0]).source
+    source = open_parts(config)["train"].source
     return torch.from_numpy(source.targets())[:, class_order(network, source)]
 
 
@@ -213,14 +212,10 @@ def _configuration(run: Run | None, trained: Trained | None, data: str | None) -
 
 
 def _part(config: TrainConfig, network: CapsuleNetwork, own: bool, split: str | None) -> tuple[Part, str]:
-    """Open what to measure on; and its name."""
+    """Open the part of the data to measure on; return it and its name."""
     size = network.config.image_size
     if own and split != "all":
-        if config.val_data is not None:
-            train, validation = open_training_parts(config)
-            parts = {"train": train, "val": validation}
-        else:
-            parts = open_parts(config)
+        parts = open_parts(config)
         name = split if split is not None else "test" if "test" in parts else "val"
         if name not in parts:
             raise DataError(f"split: expected one of {', '.join(parts)} of {config.data}, or all, got {name!r}")

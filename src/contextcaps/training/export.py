@@ -7,7 +7,7 @@ from contextcaps.models.trained import Trained
 from contextcaps.training.loop import Progress
 from contextcaps.training.runs import Run, versions
 
-__all__ = ["export", "export_what_there_is", "mark_best_again"]
+__all__ = ["export", "export_best_so_far", "mark_best_if_last"]
 
 
 def export(run: Run, network_config: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
@@ -35,7 +35,7 @@ def export(run: Run, network_config: ModelConfig, progress: Progress, frequencie
     ).write(run.model_folder, network_config)
 
 
-def export_what_there_is(run: Run, network: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
+def export_best_so_far(run: Run, network: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
     """Export the best epoch so far of a stopped run; a failure is no reason not to say how to go on."""
     if not progress.history:
         return
@@ -45,7 +45,7 @@ def export_what_there_is(run: Run, network: ModelConfig, progress: Progress, fre
         print(f"warning: no model was exported: {error}", file=sys.stderr, flush=True)
 
 
-def mark_best_again(run: Run, progress: Progress) -> None:
+def mark_best_if_last(run: Run, progress: Progress) -> None:
     """Mark the last checkpoint as the best where a kill came between saving and marking it."""
     best = progress.best
     if best is None or best is not progress.history[-1] or progress.batch != 0:

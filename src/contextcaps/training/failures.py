@@ -1,12 +1,15 @@
-"""The ways in which a training ends early: one exception for each, its state in run.json, its exit code."""
+"""Exceptions for a training that ends early, with their exit codes and their record in run.json; Ctrl-C."""
 
 import contextlib
 import errno
 import shlex
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar
 
 import torch
@@ -18,6 +21,7 @@ __all__ = [
     "OUT_OF_MEMORY_ERRORS",
     "DiskFull",
     "Diverged",
+    "Interruption",
     "OutOfMemory",
     "StoppedRun",
     "TrainingFailure",
@@ -25,7 +29,7 @@ __all__ = [
 ]
 
 OUT_OF_MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError)
-"""The errors of torch and Python that mean it."""
+"""Errors of torch and Python for memory that has run out."""
 
 
 class TrainingFailure(OSError):
@@ -83,6 +87,30 @@ class StoppedRun(KeyboardInterrupt):
         )
 
 
+class Interruption:
+    """Catches SIGINT and SIGTERM inside its block: the first sets `asked`, a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "Interruption":
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True
+        print("\ncontextcaps: stopping after this step; once more to stop at once", file=sys.stderr, flush=True)
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
 @contextlib.contextmanager
 def record_failures(run: Run | None) -> Iterator[None]:
     """Write into the run how a block fails, and raise a `TrainingFailure` where the memory or the disk is full.
@@ -116,7 +144,7 @@ def _record(run: Run | None, **facts: Any) -> None:
 
 
 def _typed(error: BaseException, run: Run | None) -> BaseException:
-    """The failure that a library's error stands for, or the error itself."""
+    """Return the failure that a library's error stands for, or the error itself."""
     if isinstance(error, OUT_OF_MEMORY_ERRORS):
         return OutOfMemory(
             "out of memory; try a smaller --batch-size (with --accumulate for the same step), --precision bf16, or a "

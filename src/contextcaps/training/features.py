@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -117,11 +117,12 @@ def compute_features(
     Raises:
         DataError: the folder cannot be written to, or has not enough room.
     """
-    views = config.views if augmented and config.augmentation else 1
-    augmentation = Augmentation(config.augment, _SEED) if augmented and config.augmentation else None
+    augmented = augmented and config.augmentation
+    views = config.views if augmented else 1
+    augmentation = Augmentation(config.augment, _SEED) if augmented else None
     folder = cache_folder(config.cache)
-    name = f"{prepared.kind}-{prepared.fingerprint}-features-{_key(network, prepared, augmentation, views, precision)}"
-    final = folder / name
+    key = _key(network, prepared, augmentation, views, precision)
+    final = folder / f"{prepared.kind}-{prepared.fingerprint}-features-{key}"
 
     def tell_waiting() -> None:
         if progress:
@@ -145,7 +146,7 @@ def compute_features(
 
 
 def _open(final: Path, prepared: Prepared) -> Features | None:
-    """The features, if they are there and whole."""
+    """Return the features if they are there and whole."""
     try:
         return Features(final, prepared)
     except DataError:
@@ -155,15 +156,14 @@ def _open(final: Path, prepared: Prepared) -> Features | None:
 def _key(
     network: CapsuleNetwork, prepared: Prepared, augmentation: Augmentation | None, views: int, precision: str
 ) -> str:
-    """Return 16 digits that stand for everything that features depend on besides the images."""
-    config = network.config
+    """Return a hash of 16 digits of everything that features depend on besides the images."""
     digest = hashlib.sha256()
     for tensor in (*network.backbone.state_dict().values(), network.pixel_mean, network.pixel_std):
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     digest.update(prepared.indices.tobytes())  # images that cannot be read may have been left out
     described = {
         "format": _FORMAT,
-        "backbone": config.backbone,
+        "backbone": network.config.backbone,
         "weights": digest.hexdigest(),
         "prepared": prepared.folder.name,
         "views": views,
@@ -184,17 +184,16 @@ def _write(
 ) -> None:
     """Fill a folder with features and targets, view after view."""
     device = network.pixel_mean.device
-    total = shape[0] * shape[1]
     with (
         open(folder / "features.bin", "wb") as values,
         open(folder / "targets.bin", "wb") as targets,
-        progress_of(f"features of {prepared.name}", total, progress) as tell,
+        progress_of(f"features of {prepared.name}", shape[0] * shape[1], progress) as tell,
         torch.inference_mode(),
         autocast(device, precision),
     ):
         for features, truth in _views(network, prepared, augmentation, shape[0], device):
-            _append(values, features)
-            _append(targets, truth)
+            values.write(features.cpu().contiguous().numpy().tobytes())
+            targets.write(truth.cpu().contiguous().numpy().tobytes())
             tell(len(features))
     (folder / "metadata.json").write_text(json.dumps({"shape": shape}), encoding="utf-8")
 
@@ -202,7 +201,7 @@ def _write(
 def _views(
     network: CapsuleNetwork, prepared: Prepared, augmentation: Augmentation | None, views: int, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Features [B, C, H, W], float16, and targets [B, J] of all batches of all views."""
+    """Yield features [B, C, H, W], float16, and targets [B, J] of all batches of all views."""
     loader = PreparedLoader(prepared, _BATCH)
     for view in range(views):
         for batch in loader:
@@ -220,7 +219,3 @@ def _views(
                     "train without --freeze, or with another backbone"
                 )
             yield features, targets.to(torch.uint8)
-
-
-def _append(file: BinaryIO, tensor: Tensor) -> None:
-    file.write(tensor.cpu().contiguous().numpy().tobytes())

@@ -51,7 +51,7 @@ EARLY_STEPS, EARLY_EVERY = 100, 5
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something that is wrong."""
+    """A sign that the network does not learn."""
 
     kind: Kind
     message: str
@@ -98,22 +98,11 @@ class Statistics:
             torch.stack([part.squares for part in parts]).sum(dim=0),
         )
 
-    def to_plain(self) -> list[Any]:
-        """As numbers and lists."""
-        tensors = (self.positives, self.maxima, self.sums, self.squares)
-        return [self.images, self.freedom, *(tensor.tolist() for tensor in tensors)]
-
-    @classmethod
-    def from_plain(cls, values: list[Any]) -> "Statistics":
-        """From what `to_plain` gave."""
-        images, freedom, *lists = values
-        return cls(images, freedom, *(torch.tensor(each, dtype=torch.float64) for each in lists))
-
 
 def judge_scores(
     seen: Statistics, frequencies: Tensor, model_name: str, where: str, sigmoids: bool = False
 ) -> list[Finding]:
-    """Dead, constant and saturated classes.
+    """Find dead, constant and saturated classes.
 
     Args:
         seen: of the scores.
@@ -197,7 +186,7 @@ def judge_result(
 
 
 class Monitor:
-    """Watches a training run, and tells each kind of finding once, until it has gone away and come back.
+    """Watches a training run, and reports each kind of finding once, until it has gone away and come back.
 
     Args:
         frequencies: [J], the share of training images that show each class.
@@ -209,12 +198,12 @@ class Monitor:
         self.frequencies = torch.as_tensor(frequencies, dtype=torch.float64).cpu()  # [J]
         self.model_name, self.sigmoids = model_name, sigmoids
         self._window: collections.deque[Statistics] = collections.deque()
-        # For each kind and place where it was seen, after how many more looks without it, it has gone away.
+        # Place → kind that was seen there → after how many more looks without it, it has gone away.
         self._alarms: dict[str, dict[str, int]] = {}
 
     @staticmethod
     def is_time(step: int, every: int) -> bool:
-        """Whether to look at the batch of this step, the first being 1: often at first, then every so many steps."""
+        """Return whether to look at the batch of this step, from 1: often at first, then every so many steps."""
         return step % (min(EARLY_EVERY, every) if step <= EARLY_STEPS else every) == 0
 
     def look_at_batch(self, step: int, scores: Tensor, targets: Tensor) -> list[Finding]:
@@ -262,16 +251,20 @@ class Monitor:
         return self._new("validation", findings, patience=1)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that later findings depend on, as plain values."""
-        return {
-            "window": [part.to_plain() for part in self._window],
-            "alarms": {kind: dict(places) for kind, places in self._alarms.items()},
-        }
+        """Return everything that later findings depend on, as plain values."""
+        window = [
+            [value.tolist() if isinstance(value, Tensor) else value for value in vars(part).values()]
+            for part in self._window
+        ]
+        return {"window": window, "alarms": {place: dict(kinds) for place, kinds in self._alarms.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
-        self._window = collections.deque(Statistics.from_plain(part) for part in state["window"])
-        self._alarms = {kind: dict(places) for kind, places in state["alarms"].items()}
+        """Load what `state_dict` returned."""
+        self._window = collections.deque(
+            Statistics(images, freedom, *(torch.tensor(sums, dtype=torch.float64) for sums in tensors))
+            for images, freedom, *tensors in state["window"]
+        )
+        self._alarms = {place: dict(kinds) for place, kinds in state["alarms"].items()}
 
     def _usable(self, scores: Tensor) -> bool:
         if scores.ndim != 2 or scores.shape[1] != len(self.frequencies):
@@ -279,19 +272,11 @@ class Monitor:
         return len(scores) > 0 and bool(scores.detach().isfinite().all())
 
     def _new(self, place: str, findings: list[Finding], patience: int) -> list[Finding]:
-        """Those of a kind that was not there before, anywhere."""
-        new = [finding for finding in findings if finding.kind not in self._alarms]
-        for kind in list(self._alarms):
-            places = self._alarms[kind]
-            if place in places:
-                places[place] -= 1
-                if places[place] <= 0:
-                    del places[place]
-            if not places:
-                del self._alarms[kind]
-        for finding in findings:
-            self._alarms.setdefault(finding.kind, {})[place] = patience
-        return new
+        """Return the findings of a kind that was not reported before in any place, and is not over there."""
+        reported = {kind for kinds in self._alarms.values() for kind in kinds}
+        kept = {kind: looks - 1 for kind, looks in self._alarms.get(place, {}).items() if looks > 1}
+        self._alarms[place] = {**kept, **{finding.kind: patience for finding in findings}}
+        return [finding for finding in findings if finding.kind not in reported]
 
 
 def _advice(model_name: str, otherwise: str) -> str:
@@ -306,7 +291,7 @@ def _advice(model_name: str, otherwise: str) -> str:
 
 
 def _chance(targets: Tensor) -> float:
-    """The mean over classes of the average precision that random scores have on average.
+    """Return the mean over classes of the average precision that random scores have on average.
 
     For m positives among n images, E[AP] = H_n / n + (m − 1) / (n − 1) · (1 − H_n / n), with H_n the harmonic number
     (Bestgen, "Exact Expected Average Precision of the Random Baseline for System Evaluation", 2015): well above m / n

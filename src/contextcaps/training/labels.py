@@ -1,4 +1,4 @@
-"""What a network takes from the training labels alone, before its first step."""
+"""Statistics of the training labels that a network starts from: label graph, prior, potentials."""
 
 from torch import Tensor
 

@@ -16,25 +16,22 @@ from contextcaps.data.problems import DataError
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.divergence import DivergenceGuard
 from contextcaps.training.ema import EMA
-from contextcaps.training.failures import StoppedRun
+from contextcaps.training.failures import Interruption, StoppedRun
 from contextcaps.training.health import Monitor
-from contextcaps.training.interruption import Interruption
-from contextcaps.training.lightning import Fabric
-from contextcaps.training.processes import agree
+from contextcaps.training.processes import Fabric, agree, full_state_dict, load_full_state_dict
 from contextcaps.training.recording import SilentRecorder
 from contextcaps.training.runs import Run
-from contextcaps.training.sharding import full_state, load_full_state
-from contextcaps.training.step import Sealed, TaggingModule
+from contextcaps.training.step import OpaqueBatch, TaggingModule
 from contextcaps.training.validation import Validation
 
 __all__ = ["Progress", "TrainingLoop"]
 
-_STEPS_UNWATCHED = 10  # on a GPU, between two looks at the losses; each look waits for the GPU
+_STEPS_BETWEEN_READS = 10  # of the losses on a GPU, as each read waits for it
 
 
 @dataclasses.dataclass
 class Progress:
-    """How far a run is."""
+    """The progress of a run: epoch, batch, step, and results so far."""
 
     epoch: int = 0
     """The epoch under way, from 0."""
@@ -45,17 +42,17 @@ class Progress:
     losses: list[float] = dataclasses.field(default_factory=list)
     """Sum of this epoch's losses, and their number."""
     history: list[dict[str, float]] = dataclasses.field(default_factory=list)
-    """What was measured after each epoch."""
+    """One record of metrics per epoch."""
     thresholds: list[float] = dataclasses.field(default_factory=list)
     """[J], tuned at the best epoch."""
 
     @property
     def best(self) -> dict[str, float] | None:
-        """The epoch with the highest validation mAP, the first of several."""
+        """Return the record of the epoch with the highest validation mAP, the first of several."""
         return max(self.history, key=lambda record: record["val_mAP"], default=None)
 
-    def patience_is_over(self, patience: int) -> bool:
-        """Whether so many epochs have passed without a better one."""
+    def should_stop_early(self, patience: int) -> bool:
+        """Return whether so many epochs have passed without a better one (early stopping)."""
         return self.best is not None and 0 < patience <= self.history[-1]["epoch"] - self.best["epoch"]
 
 
@@ -106,8 +103,8 @@ class TrainingLoop:
         return self.progress
 
     def is_done(self) -> bool:
-        """Whether no epoch is left."""
-        return self.progress.epoch >= self.config.epochs or self.progress.patience_is_over(self.config.early_stop)
+        """Return whether no epoch is left."""
+        return self.progress.epoch >= self.config.epochs or self.progress.should_stop_early(self.config.early_stop)
 
     def _train_epoch(self) -> None:
         """Train on the batches of this epoch that are left."""
@@ -124,12 +121,12 @@ class TrainingLoop:
                 self._train_batch(batch, steps_now)
                 progress.batch, waiting = number, not steps_now
                 if steps_now:
-                    self._attend()
+                    self._after_step()
         if progress.batch < self.batches:  # no image of the last batches can be read
             if waiting:
                 self._step()
             progress.batch = self.batches
-            self._attend()
+            self._after_step()
         if not progress.losses:
             raise DataError(f"{config.data}: no image of the training part can be read")
 
@@ -139,7 +136,7 @@ class TrainingLoop:
         first = batch.step - batch.step % self.config.accumulate
         together = min(self.config.accumulate, self.batches - first)  # batches of the same step
         with self.fabric.no_backward_sync(self.wrapped, enabled=not steps_now):
-            output = self.wrapped.training_step(Sealed(batch), batch.step)  # augmentation, forward, loss
+            output = self.wrapped.training_step(OpaqueBatch(batch), batch.step)  # augmentation, forward, loss
             self.fabric.backward(output["loss"] / together)
         self.guard.add_loss(output["loss"])
         if steps_now:
@@ -164,12 +161,12 @@ class TrainingLoop:
             self.ema.update(self.network)
         self.progress.step += 1
 
-    def _attend(self) -> None:
-        """Between two steps, now and then: look at the losses, save if it is time, stop if somebody asked for it."""
+    def _after_step(self) -> None:
+        """Read the losses, save a checkpoint if it is time, and stop if asked to; on a GPU not after every step."""
         step, config = self.progress.step, self.config
         at_the_end = self.progress.batch == self.batches
         on_step = any(every > 0 and step % every == 0 for every in (config.checkpoint_steps, config.log_steps))
-        if not (on_step or at_the_end or self.fabric.device.type == "cpu" or step % _STEPS_UNWATCHED == 0):
+        if not (on_step or at_the_end or self.fabric.device.type == "cpu" or step % _STEPS_BETWEEN_READS == 0):
             return
         self._read_losses()
         due = time.monotonic() - self._saved_at >= 60 * config.checkpoint_minutes
@@ -215,14 +212,17 @@ class TrainingLoop:
         progress.epoch, progress.batch, progress.losses = progress.epoch + 1, 0, []
         # Recorded before it is saved: who resumes from here records nothing of this epoch again.
         self.recorder.end_epoch(progress.history)
-        for finding in self.monitor.look_at_validation(progress.epoch, **result.seen) if result.seen else []:
-            self.recorder.warn(finding.message)
+        if result.predictions is not None:
+            scores, targets = result.predictions.scores, result.predictions.targets  # [n, J]
+            precision, prior = record["val_mAP"], record["prior_mAP"]
+            for finding in self.monitor.look_at_validation(progress.epoch, scores, targets, precision, prior):
+                self.recorder.warn(finding.message)
         self._save(best=is_best)
         if agree(self.fabric, self.interruption.asked)[0] and not self.is_done():
             self._stop()
 
     def _stop_at_once(self) -> None:
-        """During a validation; with several processes it goes on, as the others would wait for this one for ever."""
+        """Stop during a validation; several processes go on, as the others would wait for this one for ever."""
         if self.interruption.asked and self.fabric.world_size == 1:
             self._stop()
 
@@ -245,7 +245,7 @@ class TrainingLoop:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the rest of the run depends on; tensors on the CPU."""
-        network, optimizer = full_state(self.network, self.optimizer, self.config.shard)
+        network, optimizer = full_state_dict(self.network, self.optimizer, self.config.shard)
         return {
             "network": network,
             "optimizer": optimizer,
@@ -258,8 +258,8 @@ class TrainingLoop:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was saved."""
-        load_full_state(self.network, self.optimizer, state["network"], state["optimizer"], self.config.shard)
+        """Load what `state_dict` returned."""
+        load_full_state_dict(self.network, self.optimizer, state["network"], state["optimizer"], self.config.shard)
         self.scheduler.load_state_dict(state["scheduler"])
         self.fabric._precision.load_state_dict(state["precision"])
         if self.ema is not None:

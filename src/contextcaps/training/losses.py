@@ -24,7 +24,7 @@ __all__ = [
     "spread_loss",
     "LOSSES",
     "TAKE_LOGITS",
-    "settled_loss",
+    "resolve_loss",
 ]
 
 
@@ -36,7 +36,7 @@ def margin_loss(
     down_weight: float = 0.5,
     class_weights: Tensor | None = None,
 ) -> Tensor:
-    """Margin loss over independent classes (Sabour et al. 2017, Equation 4).
+    """Compute the margin loss over independent classes (Sabour et al. 2017, Equation 4).
 
     L = Σ_j T_j · max(0, m⁺ − |v_j|)² + λ (1 − T_j) · max(0, |v_j| − m⁻)².
 
@@ -64,7 +64,7 @@ def length_cross_entropy(
     class_weights: Tensor | None = None,
     logits: Tensor | None = None,
 ) -> Tensor:
-    """Binary cross-entropy with the length itself as the probability: −Σ_j T_j log|v_j| + (1 − T_j) log(1 − |v_j|).
+    """Compute binary cross-entropy with lengths as probabilities: −Σ_j T_j log|v_j| + (1 − T_j) log(1 − |v_j|).
 
     Args:
         scores, targets, class_weights: as in `margin_loss`.
@@ -90,7 +90,7 @@ def asymmetric_loss(
     class_weights: Tensor | None = None,
     logits: Tensor | None = None,
 ) -> Tensor:
-    """Asymmetric loss (ASL): easy absent classes count less, very easy ones not at all.
+    """Compute the asymmetric loss (ASL): easy absent classes count less, very easy ones not at all.
 
     Ridnik et al., "Asymmetric Loss For Multi-Label Classification", 2021, https://arxiv.org/abs/2009.14119: with
     p_m = max(p − clip, 0), L = −Σ_j T (1−p)^γ⁺ log p + (1−T) p_m^γ⁻ log(1−p_m), on probabilities p (here: lengths).
@@ -121,7 +121,7 @@ def asymmetric_loss(
 
 
 def spread_loss(scores: Tensor, targets: Tensor, margin: float = 0.2, class_weights: Tensor | None = None) -> Tensor:
-    """Spread loss (Hinton et al. 2018, Equation 3): each present class should beat each absent one by a margin.
+    """Compute the spread loss (Hinton et al. 2018, Equation 3): present classes should beat absent ones by a margin.
 
     L = Σ_{t present} Σ_{i absent} max(0, m − (a_t − a_i))²; with one label per image this is the published form, whose
     margin rises from 0.2 to 0.9 during training.
@@ -151,7 +151,7 @@ TAKE_LOGITS = frozenset({"bce", "asl"})
 
 
 def _prepare(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Both as [B, J] in float32 or wider, checked."""
+    """Check both and return them as [B, J] in float32 or wider."""
     batch, classes = require_tensor("scores", scores, "B J")
     if not isinstance(targets, Tensor) or targets.shape != scores.shape:
         shape = list(targets.shape) if isinstance(targets, Tensor) else type(targets).__name__
@@ -163,7 +163,7 @@ def _prepare(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _weigh(terms: Tensor, class_weights: Tensor | None) -> Tensor:
-    """Terms [B, J, …] with each class's multiplied by its weight, or by its weight for each image, checked."""
+    """Multiply terms [B, J, …] by the weight of each class, or of each class in each image; check the weights."""
     if class_weights is None:
         return terms
     if isinstance(class_weights, Tensor) and class_weights.ndim == 2:
@@ -180,8 +180,8 @@ def _reduce(terms: Tensor) -> Tensor:
     return terms.sum(dim=1).mean()
 
 
-def settled_loss(name: str, network: ModelConfig) -> Literal["margin", "bce", "asl", "spread"]:
-    """The loss that a name means for a network: "auto" is margin for lengths, cross-entropy for sigmoids."""
+def resolve_loss(name: str, network: ModelConfig) -> Literal["margin", "bce", "asl", "spread"]:
+    """Return the loss that a name means for a network: "auto" is margin for lengths, cross-entropy for sigmoids."""
     if name != "auto":
         return cast(Literal["margin", "bce", "asl", "spread"], name)
     return "bce" if network.scores_are_sigmoids else "margin"

@@ -1,4 +1,4 @@
-"""How much memory a process needs."""
+"""Peak memory of a process, on the GPU and resident."""
 
 import contextlib
 import sys
@@ -11,7 +11,7 @@ __all__ = ["forget_peak", "forget_resident_peak", "peak_memory", "resident_memor
 
 
 def peak_memory(before: Any = None) -> dict[str, Any]:
-    """The most memory that this process has needed: `where`, `bytes`, and `capacity` of a GPU.
+    """Return the most memory that this process has needed: `where`, `bytes`, and `capacity` of a GPU.
 
     On a GPU what torch has taken from it, freed pieces that it keeps included; otherwise the process's resident memory.
 
@@ -32,7 +32,7 @@ def peak_memory(before: Any = None) -> dict[str, Any]:
 
 
 def forget_peak() -> None:
-    """Let the peak begin anew, where the system can: what was done before is not part of what is measured."""
+    """Reset the peak, where the system can, so that what was done before is not measured."""
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -41,12 +41,12 @@ def forget_peak() -> None:
 
 
 def forget_resident_peak() -> None:
-    """Let VmHWM begin anew; OSError where the system cannot: not Linux, or not allowed."""
+    """Reset VmHWM; OSError where the system cannot: not Linux, or not allowed."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def resident_memory(which: Literal["VmRSS", "VmHWM"]) -> int:
-    """Bytes that are resident now (VmRSS) or were at most (VmHWM); OSError where the system has no such file."""
+    """Return the resident bytes now (VmRSS) or at most (VmHWM); OSError where the system has no such file."""
     for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith(f"{which}:"):
             return int(line.split()[1]) * 1024
@@ -54,7 +54,7 @@ def resident_memory(which: Literal["VmRSS", "VmHWM"]) -> int:
 
 
 def _most_resident() -> int:
-    """The highest resident memory of this process; 0 where the system does not tell."""
+    """Return the highest resident memory of this process; 0 where the system does not tell."""
     with contextlib.suppress(OSError):
         return resident_memory("VmHWM")
     try:

@@ -1,25 +1,57 @@
-"""Processes and devices: one process, or several on one or more machines, by Lightning's Fabric."""
+"""Processes and devices by Lightning's Fabric: one process or several, on one machine or more; FSDP; precision.
+
+PyTorch Lightning and its Fabric are imported here and nowhere else.
+"""
 
 import atexit
 import dataclasses
+import logging
 import os
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.tensor import DTensor
 
 from contextcaps.documents import counted
 from contextcaps.evaluation.predictions import Precision
+from contextcaps.extras import import_extra
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.lightning import Fabric
-from contextcaps.training.sharding import shard_network
 
-__all__ = ["agree", "device_name", "make_fabric", "settle_processes", "settled_precision"]
+__all__ = [
+    "Fabric",
+    "LightningModule",
+    "agree",
+    "device_name",
+    "full_state_dict",
+    "load_full_state_dict",
+    "local_shard",
+    "make_fabric",
+    "resolve_processes",
+    "resolved_precision",
+]
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+    from pytorch_lightning import LightningModule
+else:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of packages that it imports
+        LightningModule = import_extra("pytorch_lightning", "train", "training").LightningModule
+        Fabric = import_extra("lightning_fabric", "train", "training").Fabric
+
+for _name in ("lightning_fabric", "pytorch_lightning"):
+    logging.getLogger(_name).setLevel(logging.WARNING)  # it would repeat what is printed of processes and devices
+warnings.filterwarnings("ignore", message=r".*`isinstance\(treespec, LeafSpec\)` is deprecated", category=FutureWarning)
 
 _PLUGINS: dict[Precision, str] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+_FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
-def settle_processes(config: TrainConfig) -> TrainConfig:
-    """The configuration with its precision chosen, and the number of processes that torchrun started.
+def resolve_processes(config: TrainConfig) -> TrainConfig:
+    """Return the configuration with its precision chosen, and the number of processes that torchrun started.
 
     Raises:
         ValueError: this machine cannot do what the configuration asks for.
@@ -40,7 +72,7 @@ def settle_processes(config: TrainConfig) -> TrainConfig:
 
 
 def make_fabric(config: TrainConfig) -> Fabric:
-    """The fabric that a settled configuration asks for, launched: from here on, all processes run."""
+    """Launch the fabric that a resolved configuration asks for: from here on, all processes run."""
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is refused
         torch.use_deterministic_algorithms(True)
@@ -49,7 +81,7 @@ def make_fabric(config: TrainConfig) -> Fabric:
         devices=config.devices,
         num_nodes=config.nodes,
         strategy=_strategy(config),
-        precision=_PLUGINS[settled_precision(config)],  # type: ignore[arg-type]
+        precision=_PLUGINS[resolved_precision(config)],  # type: ignore[arg-type]
     )
     fabric.launch()
     if torch.distributed.is_initialized():
@@ -68,17 +100,17 @@ def _leave_processes() -> None:
 
 
 def agree(fabric: Fabric, *flags: bool) -> tuple[bool, ...]:
-    """Each flag, if any process has it."""
+    """Return each flag as true if it is true in any process."""
     if fabric.world_size == 1:
         return flags
     votes = torch.tensor([float(flag) for flag in flags], device=fabric.device)
     return tuple(bool(vote > 0) for vote in fabric.all_reduce(votes, reduce_op="sum"))
 
 
-def settled_precision(config: TrainConfig) -> Precision:
-    """The precision of a settled configuration."""
+def resolved_precision(config: TrainConfig) -> Precision:
+    """Return the precision of a resolved configuration."""
     if config.precision == "auto":
-        raise ValueError("precision: expected a settled configuration, got auto")
+        raise ValueError("precision: expected a resolved configuration, got auto")
     return config.precision
 
 
@@ -99,13 +131,66 @@ def _strategy(config: TrainConfig) -> Any:
     if config.shard:
         from lightning_fabric.strategies import ModelParallelStrategy  # type: ignore[attr-defined]
 
-        return ModelParallelStrategy(parallelize_fn=shard_network, data_parallel_size=processes, tensor_parallel_size=1)
+        return ModelParallelStrategy(parallelize_fn=_shard, data_parallel_size=processes, tensor_parallel_size=1)
     return "ddp" if processes > 1 else "auto"
 
 
 def device_name(device: torch.device) -> str:
-    """A device in words."""
+    """Return a description of a device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    threads = torch.get_num_threads()
-    return f"CPU, {os.cpu_count()} cores, {counted(threads, 'thread')}"
+    return f"CPU, {os.cpu_count()} cores, {counted(torch.get_num_threads(), 'thread')}"
+
+
+def _shard(module: Any, mesh: Any) -> Any:
+    """Shard a module's weights over the processes of a mesh (FSDP): its vote weights on their own, then the rest.
+
+    Each part is gathered just before it is used and freed right after, so that the largest one, the vote weights, is
+    never whole on a process longer than needed.
+    """
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+    mesh = mesh["data_parallel"]
+    head = module.network.head
+    correlation = getattr(head, "correlation", None)  # a rival head has neither, and nothing as large
+    for part in (getattr(head, "votes", None), correlation):
+        if part is not None:
+            fully_shard(part, mesh=mesh, reshard_after_forward=True)
+    if correlation is not None:
+        register_fsdp_forward_method(correlation, "weights")  # which is what the head calls
+    fully_shard(module.network, mesh=mesh, reshard_after_forward=True)
+    return module
+
+
+def full_state_dict(network: nn.Module, optimizer: Any, sharded: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the whole state of a network and its optimiser, on the CPU; if sharded, all processes have to call it."""
+    if not sharded:
+        return _on_cpu(network.state_dict()), _on_cpu(optimizer.state_dict())
+    return get_state_dict(network, optimizer, options=_FULL)
+
+
+def load_full_state_dict(
+    network: nn.Module, optimizer: Any, weights: dict[str, Any], state: dict[str, Any], sharded: bool
+) -> None:
+    """Load the state that `full_state_dict` returned into a network and its optimiser."""
+    if not sharded:
+        network.load_state_dict(weights)
+        optimizer.load_state_dict(state)
+    else:
+        set_state_dict(network, optimizer, model_state_dict=weights, optim_state_dict=state, options=_FULL)
+
+
+def _on_cpu(state: Any) -> Any:
+    """Copy the tensors in a nested state to the CPU; keep plain values as they are."""
+    if isinstance(state, torch.Tensor):
+        return state.detach().cpu().clone()
+    if isinstance(state, dict):
+        return {name: _on_cpu(value) for name, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(_on_cpu(value) for value in state)
+    return state
+
+
+def local_shard(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this process's shard of a tensor; all of it where it is not sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

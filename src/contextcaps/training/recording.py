@@ -73,7 +73,7 @@ class Recorder(SilentRecorder):
         self._trained_at = self._epoch_at
 
     def begin_epoch(self, epoch: int, batch: int, batches: int) -> None:
-        """An epoch begins, or goes on at a batch."""
+        """Begin an epoch, or go on with it at a batch."""
         self._epoch, self._done, self._batches = epoch, batch, batches
         self._epoch_at, self._epoch_images = time.monotonic(), 0
         self._trained_at = self._epoch_at
@@ -93,23 +93,19 @@ class Recorder(SilentRecorder):
             self._task = self._bar.add_task("training", total=total, completed=epoch * batches + batch, facts="")
 
     def count(self, images: int) -> None:
-        """A batch of so many images is done."""
+        """Count a batch of so many images as done."""
         self._images += images
         self._epoch_images += images
         self._done += 1
         now = time.monotonic()
+        where = f"epoch {self._epoch + 1}/{self.run.config.epochs}"
         if self._bar is not None and self._task is not None:
-            where = f"epoch {self._epoch + 1}/{self.run.config.epochs}"
             self._bar.update(self._task, advance=1, description=where, facts=self._facts(now))
         elif self.progress and now - self._line_at >= _LINE_EVERY:
             self._line_at = now
-            whole = self.run.config.epochs * self._batches
-            done = self._epoch * self._batches + self._done
-            share = self._images / max(now - self._started, 1e-3)
-            per_batch = images / max(share, 1e-9)
-            left = _duration((whole - done) * per_batch)
-            epoch = f"epoch {self._epoch + 1}/{self.run.config.epochs}"
-            self._say(f"{epoch}, batch {self._done}/{self._batches}: {self._facts(now)}, {left} left")
+            batches_left = (self.run.config.epochs - self._epoch) * self._batches - self._done
+            left = _duration(batches_left * images * max(now - self._started, 1e-3) / self._images)
+            self._print(f"{where}, batch {self._done}/{self._batches}: {self._facts(now)}, {left} left")
 
     def _facts(self, now: float) -> str:
         loss = "" if self._loss is None else f"loss {self._loss:.3f}, "
@@ -117,7 +113,7 @@ class Recorder(SilentRecorder):
         return f"{loss}{best}{self._epoch_images / max(now - self._epoch_at, 1e-3):,.0f} images/s"
 
     def show_loss(self, step: int, loss: float, learning_rate: float) -> None:
-        """The loss of the last batch, which a GPU has been waited for: the epoch's last one ends its training."""
+        """Show and log the loss of the last batch; the epoch's last call is when its training ended, for timing.csv."""
         self._trained_at = time.monotonic()
         self._loss = loss if self._loss is None else 0.9 * self._loss + 0.1 * loss
         if step % self.run.config.log_steps == 0 or step == 1:
@@ -125,48 +121,45 @@ class Recorder(SilentRecorder):
             self.board.add_scalar("train/learning_rate", learning_rate, step)
 
     def validating(self, images: int) -> None:
-        """So many more validation images are scored."""
+        """Show that the validation is under way."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=f"validating {self._epoch + 1}/{self.run.config.epochs}")
 
     def end_epoch(self, history: list[Record]) -> None:
-        """An epoch is validated: write everything down."""
-        record, now = history[-1], time.monotonic()
-        seconds = now - self._epoch_at
-        rate = self._epoch_images / max(seconds, 1e-3)
+        """Record a validated epoch: metrics, curves, timing, memory, TensorBoard, and a line for people."""
+        record, seconds = history[-1], time.monotonic() - self._epoch_at
         self._write(history)
         timing = self.run.folder / "timing.csv"
         is_new = not timing.exists()
         with open(timing, "a", encoding="utf-8") as file:
             if is_new:
                 file.write("epoch,images,training_seconds,seconds_with_validation,images_per_second,seed\n")
-            training = f"{max(self._trained_at - self._epoch_at, 0):.3f}"
-            figures = f"{self._epoch_images},{training},{seconds:.2f},{rate:.1f}"
-            file.write(f"{record['epoch']},{figures},{self.run.config.seed}\n")
+            training, rate = self._trained_at - self._epoch_at, self._epoch_images / max(seconds, 1e-3)
+            times = f"{self._epoch_images},{training:.3f},{seconds:.2f},{rate:.1f}"
+            file.write(f"{record['epoch']},{times},{self.run.config.seed}\n")
         self.run.record(memory=peak_memory(self.run.facts.get("memory")))
         for name, value in record.items():
             if name not in ("epoch", "step", "learning_rate"):
-                kind, _, rest = name.partition("_")
-                self.board.add_scalar(
-                    f"{kind}/epoch_{rest}" if kind == "train" else f"{kind}/{rest}", value, int(record["step"])
-                )
+                part, _, rest = name.partition("_")
+                curve = f"{part}/epoch_{rest}" if part == "train" else f"{part}/{rest}"
+                self.board.add_scalar(curve, value, int(record["step"]))
         self.board.flush()
         before, self.best = self.best, max(each["val_mAP"] for each in history)
         if self.progress:
             better = " (best so far)" if self.best > before and len(history) > 1 else ""
-            self._say(
+            self._print(
                 f"epoch {record['epoch']:.0f}/{self.run.config.epochs}: loss {record['train_loss']:.3f}, validation "
                 f"loss {record['val_loss']:.3f}, mAP {100 * record['val_mAP']:.2f}{better}, "
                 f"constant prior {100 * record['prior_mAP']:.2f}, {_duration(seconds)}"
             )
 
     def _write(self, history: list[Record]) -> None:
-        """Write anew what is written from the whole history."""
+        """Write metrics.csv and curves.png from the whole history."""
         write_atomically(self.run.folder / "metrics.csv", metrics_table(history, self.run.config.seed))
         write_curves(history, self.run.folder / "curves.png", self.describe, self.run.config.seed)
 
     def _forget_timing(self, epochs: int) -> None:
-        """Drop what timing.csv says of epochs that come again."""
+        """Drop the rows of timing.csv for epochs that will be trained again."""
         path = self.run.folder / "timing.csv"
         if path.exists():
             heading, *lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -174,13 +167,13 @@ class Recorder(SilentRecorder):
             write_atomically(path, "".join([heading, *kept]))
 
     def warn(self, message: str) -> None:
-        """Something that the person should know."""
-        self._say(f"warning: {message}")
+        """Print a warning, and append it to warnings.log."""
+        self._print(f"warning: {message}")
         with open(self.run.folder / "warnings.log", "a", encoding="utf-8") as file:
             file.write(f"{message} (seed {self.run.config.seed})\n")
 
-    def _say(self, text: str) -> None:
-        """A line on the error stream, above the bar where there is one."""
+    def _print(self, text: str) -> None:
+        """Print a line on the error stream, above the bar where there is one."""
         if self._bar is not None:
             self._bar.console.print(text, highlight=False, markup=False)
         else:
@@ -194,7 +187,7 @@ class Recorder(SilentRecorder):
 
 
 def metrics_table(history: list[Record], seed: int) -> str:
-    """The history as CSV text, one row per epoch, numbers in full."""
+    """Return the history as CSV text, one row per epoch, numbers in full."""
     text = io.StringIO()
     columns = [*history[0], "seed"]
     writer = csv.DictWriter(text, columns, lineterminator="\n")

@@ -19,14 +19,14 @@ from contextcaps.evaluation.known.revealing import known_labels, loss_weights, r
 from contextcaps.evaluation.predictions import forward_batch
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.lightning import LightningModule
-from contextcaps.training.losses import LOSSES, TAKE_LOGITS, settled_loss
+from contextcaps.training.losses import LOSSES, TAKE_LOGITS, resolve_loss
+from contextcaps.training.processes import LightningModule
 
-__all__ = ["Sealed", "TaggingModule", "parameter_groups"]
+__all__ = ["OpaqueBatch", "TaggingModule", "parameter_groups"]
 
 
-class Sealed:
-    """A batch on its way into a wrapped module. Lightning would take a bare one apart, to convert its numbers."""
+class OpaqueBatch:
+    """A batch that Lightning passes on as it is; it would convert the tensors of a bare one."""
 
     def __init__(self, batch: Batch | FeatureBatch) -> None:
         self.batch = batch
@@ -53,7 +53,7 @@ class TaggingModule(LightningModule):
     ) -> None:
         super().__init__()
         self.network, self.config, self.total_steps, self.rank = network, config, total_steps, rank
-        self.loss_name = settled_loss(config.loss, network.config)
+        self.loss_name = resolve_loss(config.loss, network.config)
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         # Far apart, so that no other run's seed gives what this run's other processes draw.
@@ -61,9 +61,9 @@ class TaggingModule(LightningModule):
             Augmentation(config.augment, config.seed + 1_000_003 * rank) if config.augmentation else None
         )
 
-    def training_step(self, batch: "Batch | FeatureBatch | Sealed", batch_idx: int) -> dict[str, Tensor]:
+    def training_step(self, batch: "Batch | FeatureBatch | OpaqueBatch", batch_idx: int) -> dict[str, Tensor]:
         """Return the loss (a number) and scores [B, J] of a batch, augmented; draws depend on the batch alone."""
-        batch = batch.batch if isinstance(batch, Sealed) else batch
+        batch = batch.batch if isinstance(batch, OpaqueBatch) else batch
         self._seed(batch)
         if isinstance(batch, Batch):  # features were augmented when they were made
             batch = self._augment(batch)

@@ -16,17 +16,17 @@ from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.class_weights import class_weights
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, keep_features, open_training_parts
-from contextcaps.training.export import export, export_what_there_is, mark_best_again
+from contextcaps.training.export import export, export_best_so_far, mark_best_if_last
 from contextcaps.training.failures import StoppedRun, record_failures
 from contextcaps.training.labels import learn_labels
-from contextcaps.training.lightning import Fabric
 from contextcaps.training.loop import TrainingLoop
-from contextcaps.training.losses import settled_loss
+from contextcaps.training.losses import resolve_loss
 from contextcaps.training.processes import (
+    Fabric,
     device_name,
     make_fabric,
-    settle_processes,
-    settled_precision,
+    resolve_processes,
+    resolved_precision,
 )
 from contextcaps.training.recording import Recorder, SilentRecorder
 from contextcaps.training.runs import Run, RunError, now, versions
@@ -70,10 +70,10 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
         StoppedRun: somebody pressed Ctrl-C; the run was saved.
     """
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
-    config = settle_processes(config)
+    config = resolve_processes(config)
     parts = open_training_parts(config)
     network = network_config(config, parts[0].classes)
-    config = dataclasses.replace(config, backbone=network.backbone, loss=settled_loss(config.loss, network))
+    config = dataclasses.replace(config, backbone=network.backbone, loss=resolve_loss(config.loss, network))
     _require_batches(config, len(parts[0]))
     run = Run.create(config) if is_rank_zero() else None
     try:
@@ -95,7 +95,7 @@ def resume(folder: Path | str, *, progress: bool = True) -> TrainingResult:
         as `train`.
     """
     run = Run.open(folder)
-    run.config = settle_processes(run.config)
+    run.config = resolve_processes(run.config)
     parts = open_training_parts(run.config)
     network = network_config(run.config, parts[0].classes)
     _require_same_network(run, network)
@@ -128,7 +128,7 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
 
 
 def _require_same_network(run: Run, network: ModelConfig) -> None:
-    """Refuse a preset that has changed since the run began; that the data have is told later, by what they are."""
+    """Refuse a preset that has changed since the run began; changed data are refused by `_record_data`."""
     path = run.folder / "network.yaml"
     if not path.is_file():
         return
@@ -180,13 +180,13 @@ def _train(
                 run.record(state="finished", ended=now())
         except StoppedRun:
             if fabric.is_global_zero:
-                export_what_there_is(run, network_config, loop.progress, frequencies)
+                export_best_so_far(run, network_config, loop.progress, frequencies)
                 run.record(state="stopped", ended=now())
             raise
         finally:
             recorder.close()
         if fabric.is_global_zero and not config.prepare:
-            _tell_left_out(config, [*loop.loader.problems.found, *loop.validation.loader.problems.found])  # type: ignore[attr-defined]
+            _warn_left_out(config, [*loop.loader.problems.found, *loop.validation.loader.problems.found])  # type: ignore[attr-defined]
         parameters = sum(parameter.numel() for parameter in loop.network.parameters())
         assert result.best is not None
         return TrainingResult(run.folder, run.model_folder, result.history, result.best, parameters)
@@ -195,7 +195,7 @@ def _train(
 def _loop(
     fabric: Fabric, run: Run, parts: tuple[Part, Part], network_config: ModelConfig, progress: bool
 ) -> tuple[TrainingLoop, SilentRecorder]:
-    """Make the loop, where the last checkpoint left it, and what records it."""
+    """Make the loop, at the state of the last checkpoint, and its recorder."""
     config, (training, validating) = run.config, parts
     _require_batches(config, len(training))
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
@@ -229,7 +229,7 @@ def _loop(
         validating.loader(config, **share),
         training.classes,
         module.loss,
-        settled_precision(config),
+        resolved_precision(config),
         config.shard,
         recorder.validating,
     )
@@ -237,7 +237,7 @@ def _loop(
     if state is not None:
         loop.load_state_dict(state)
     if fabric.is_global_zero:
-        mark_best_again(run, loop.progress)
+        mark_best_if_last(run, loop.progress)
         write_atomically(run.folder / "network.yaml", network_config.to_yaml())
         run.record(
             state="running",
@@ -260,7 +260,7 @@ def _loop(
 
 
 def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
-    """Write down what the data are; refuse others than those that the run began with."""
+    """Record the fingerprints of the data; refuse others than those that the run began with."""
     sources = {"train": parts[0].source, "val": parts[1].source}
     found = {name: source.fingerprint() for name, source in sources.items()}
     contents = {name: source.contents() for name, source in sources.items()}
@@ -281,10 +281,10 @@ def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
     run.record(
         data=run.config.data, fingerprints=found, contents=contents, images=images, classes=len(parts[0].classes)
     )
-    _tell_left_out(run.config, [problem for part in parts for problem in part.problems])
+    _warn_left_out(run.config, [problem for part in parts for problem in part.problems])
 
 
-def _tell_left_out(config: TrainConfig, found: list[Problem]) -> None:
-    """Tell what could not be used of the data."""
+def _warn_left_out(config: TrainConfig, found: list[Problem]) -> None:
+    """Warn about what could not be used of the data."""
     if found:
         print(f"warning: {left_out(config.data, found)}", file=sys.stderr, flush=True)

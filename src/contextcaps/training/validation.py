@@ -1,4 +1,4 @@
-"""Validation after each epoch: every validation image is scored once, and the scores are judged."""
+"""Validation after each epoch: every validation image is scored once, and metrics are computed of the scores."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,23 +12,23 @@ from contextcaps.data.loading import Loader
 from contextcaps.evaluation.metrics import average_precision, tune_thresholds
 from contextcaps.evaluation.predictions import Precision, Predictions, predict
 from contextcaps.models import CapsuleNetwork
-from contextcaps.training.lightning import Fabric
+from contextcaps.training.processes import Fabric
 
-__all__ = ["Validation", "ValidationResult", "loss_of"]
+__all__ = ["Validation", "ValidationResult", "mean_loss"]
 
 _ROWS = 256  # of scores whose loss is computed at once: the spread loss compares all pairs of classes
 
 
 @dataclasses.dataclass(frozen=True)
 class ValidationResult:
-    """What a validation found; the same in all processes, except `seen`."""
+    """Results of a validation; the same in all processes, except `predictions`."""
 
     record: dict[str, float]
     """Loss, mAP, micro and sample AP, and the constant prior's mAP."""
     thresholds: list[float]
     """[J], those with the best F1."""
-    seen: dict[str, Any]
-    """For the monitor; empty in all processes but one."""
+    predictions: Predictions | None = None
+    """Scores of all images; None in all processes but rank zero."""
 
 
 class Validation:
@@ -57,12 +57,12 @@ class Validation:
         self.fabric, self.loader, self.classes = fabric, loader, classes
         self.loss, self.precision, self.sharded, self.tell = loss, precision, sharded, tell
 
-    def __call__(self, network: CapsuleNetwork, look_up: Callable[[], None] = lambda: None) -> ValidationResult:
-        """Validate a network; `look_up` is called between batches."""
+    def __call__(self, network: CapsuleNetwork, check: Callable[[], None] = lambda: None) -> ValidationResult:
+        """Validate a network; `check` is called between batches."""
 
         def tell(count: int) -> None:
             self.tell(count)
-            look_up()
+            check()
 
         if self.fabric.world_size > 1 and not self.sharded:
             for buffer in network.buffers():  # running means of a norm are each process's own
@@ -72,33 +72,23 @@ class Validation:
         )
         if not bool(found.scores.isfinite().all()):
             raise ValueError("the network gives scores that are no numbers, though its weights are; use fp32")
-        result = self._judge(found) if self.fabric.is_global_zero else None
-        seen = {} if result is None else result.seen
-        told: Any = self.fabric.broadcast(None if result is None else dataclasses.replace(result, seen={}))
-        return dataclasses.replace(told, seen=seen)
+        result: Any = self.fabric.broadcast(self._measure(found) if self.fabric.is_global_zero else None)
+        return dataclasses.replace(result, predictions=found) if self.fabric.is_global_zero else result
 
-    def _judge(self, found: Predictions) -> ValidationResult:
+    def _measure(self, found: Predictions) -> ValidationResult:
         scores, targets = found.scores, found.targets  # [n, J]
-        mean_average_precision = float(average_precision(scores, targets))
         prevalence = targets.double().mean(dim=0)  # [J]: the average precision of constant scores
-        prior = float(prevalence[prevalence > 0].mean())
         record = {
-            "val_loss": loss_of(self.loss, scores, targets),
-            "val_mAP": mean_average_precision,
+            "val_loss": mean_loss(self.loss, scores, targets),
+            "val_mAP": float(average_precision(scores, targets)),
             "val_micro_AP": float(average_precision(scores, targets, average="micro")),
             "val_samples_AP": float(average_precision(scores, targets, average="samples")),
-            "prior_mAP": prior,
+            "prior_mAP": float(prevalence[prevalence > 0].mean()),
         }
-        seen = {
-            "scores": scores,
-            "targets": targets,
-            "mean_average_precision": mean_average_precision,
-            "prior": prior,
-        }
-        return ValidationResult(record, tune_thresholds(scores, targets).tolist(), seen)
+        return ValidationResult(record, tune_thresholds(scores, targets).tolist())
 
 
-def loss_of(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, targets: Tensor) -> float:
+def mean_loss(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, targets: Tensor) -> float:
     """Return the mean loss of scores [n, J]."""
     total = 0.0
     for rows, truth in zip(scores.split(_ROWS), targets.split(_ROWS), strict=True):

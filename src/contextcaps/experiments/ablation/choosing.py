@@ -13,7 +13,7 @@ from contextcaps.experiments.ablation.grid import Entry, Plan
 from contextcaps.experiments.ablation.results import read_epochs
 from contextcaps.experiments.ablation.worker import has_diverged, is_trained
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.losses import settled_loss
+from contextcaps.training.losses import resolve_loss
 from contextcaps.training.runs import Run, RunError
 from contextcaps.training.trainer import network_config
 
@@ -69,7 +69,7 @@ def points(plan: Plan, entry: Entry) -> list[dict[str, Any]]:
 def _losses(plan: Plan, entry: Entry) -> list[str]:
     """Return a model's own loss, then the others to try: as many for every model, whichever its own is."""
     config = plan.config(entry, plan.seeds[0], None)
-    own = settled_loss(config.loss, network_config(config, ("one", "other")))
+    own = resolve_loss(config.loss, network_config(config, ("one", "other")))
     wanted = [*plan.try_losses] if plan.base.loss == "auto" else [plan.base.loss, *plan.try_losses]
     usual = ("margin", "bce") if plan.base.loss == "auto" else (plan.base.loss,)  # of models that name none
     most = min(len({each, *wanted}) for each in usual)

@@ -15,7 +15,7 @@ import numpy as np
 from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation.worker import PREDICTIONS
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.losses import settled_loss
+from contextcaps.training.losses import resolve_loss
 from contextcaps.training.runs import Run, RunError
 from contextcaps.training.trainer import network_config
 
@@ -71,7 +71,7 @@ class RunResult:
     @property
     def loss(self) -> str:
         """The loss it was trained with, by name, also where the model's kind decided."""
-        return settled_loss(self.config.loss, network_config(self.config, ("one", "other")))
+        return resolve_loss(self.config.loss, network_config(self.config, ("one", "other")))
 
     def tested(self) -> Tested:
         """Read its scores from the disk."""
