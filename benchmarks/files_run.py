@@ -1,8 +1,8 @@
 """Count the files of contextcaps whose functions run when a network is trained on a table, and when an image is tagged.
 
-    python benchmarks/journeys.py --list
+    python benchmarks/files_run.py --list
 
-Imports do not count: a file counts once one of its functions has run. A newcomer who follows a journey opens these.
+Imports do not count: a file counts once one of its functions has run. A newcomer who follows either opens these.
 """
 
 import argparse
@@ -36,8 +36,8 @@ def main() -> None:
         def tag() -> None:
             contextcaps.load(run, "cpu").tag(Path(folder, "0.png"))
 
-        for name, journey in (("train", train), ("tag", tag)):
-            files = files_of(journey)
+        for name, command in (("train", train), ("tag", tag)):
+            files = files_of(command)
             print(f"{name}: {len(files)} files")
             if arguments.list:
                 print(*(f"  {each}" for each in files), sep="\n")
@@ -55,8 +55,8 @@ def write_table(folder: Path) -> Path:
     return path
 
 
-def files_of(journey: Callable[[], None]) -> list[str]:
-    """Run a journey and return the library's files whose functions ran."""
+def files_of(command: Callable[[], None]) -> list[str]:
+    """Run a function and return the library's files whose functions ran."""
     seen: set[str] = set()
 
     def note(frame: object, event: str, _: object) -> None:
@@ -67,7 +67,7 @@ def files_of(journey: Callable[[], None]) -> list[str]:
 
     sys.setprofile(note)
     try:
-        journey()
+        command()
     finally:
         sys.setprofile(None)
     return sorted(seen)
