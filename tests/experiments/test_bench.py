@@ -154,6 +154,7 @@ def _dies(how: int) -> Result:
     return Result(None)
 
 
+@pytest.mark.long
 def test_a_process_that_dies_is_a_row() -> None:
     assert in_own_process(_dies, 9).reason == "out of memory (the system ended the process)"
     assert "ended with code" in in_own_process(_dies, 6).reason
@@ -167,6 +168,7 @@ def here(monkeypatch) -> None:
     monkeypatch.setattr(bench_module, "measure_ceilings", lambda *_: ceilings)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("here")
 def test_the_command_writes_tables_and_pictures(tmp_path, capsys, monkeypatch) -> None:
     real = bench_module.measure_case
