@@ -12,6 +12,8 @@ if not torch.cuda.is_available():
 
 pytest.register_assert_rewrite("contract")
 
+gc.disable()  # until all tests are collected
+
 # pytest-xdist already fills the cores; more threads per worker only make them wait for each other.
 torch.set_num_threads(1)
 
@@ -23,6 +25,7 @@ def pytest_collection_finish() -> None:
     """Leave the modules that are loaded by now out of all later garbage collections: most of their time goes there."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -335,6 +335,7 @@ def test_the_same_on_an_accelerator() -> None:
     assert (there.images.cpu().int() - here.images.int()).abs().max() <= 1
 
 
+@pytest.mark.long
 def test_torchvision_is_not_imported() -> None:
     """It fails beside a torch of another build, and is not needed: with it out of reach, augmentation runs."""
     program = (

@@ -149,6 +149,7 @@ def world(count: int, seed: int) -> torch.Tensor:
     return (torch.rand(count, 6, generator=generator) < torch.where(likely, 0.7, 0.05)).to(torch.uint8)
 
 
+@pytest.mark.long
 def test_cooccurrence_learns_which_classes_go_together() -> None:
     control = fit_cooccurrence(world(2000, 1), seed=0)
     assert control.losses[control.kind] == min(control.losses.values())

@@ -200,6 +200,7 @@ def test_another_baseline(folder) -> None:
         make_report(folder, RESAMPLES, "gap")
 
 
+@pytest.mark.long
 def test_another_baseline_has_a_folder_of_its_own(tmp_path) -> None:
     out = tmp_path / "out"
     made_up(out, SKILLS)
@@ -211,6 +212,7 @@ def test_another_baseline_has_a_folder_of_its_own(tmp_path) -> None:
     assert {name: path.read_bytes() for name, path in again.files.items()} == kept
 
 
+@pytest.mark.long
 def test_pictures_of_models_that_were_dropped_go(tmp_path) -> None:
     out = tmp_path / "out"
     plan = made_up(out, {**SKILLS, "gap": 0.4})
@@ -221,6 +223,7 @@ def test_pictures_of_models_that_were_dropped_go(tmp_path) -> None:
     assert [path.name for path in out.glob("classes-*.png")] == ["classes-contextcaps.png"]
 
 
+@pytest.mark.long
 def test_every_pair(tmp_path) -> None:
     out = tmp_path / "out"
     made_up(out, {"capsnet": 0.2, "contextcaps": 0.6, "gap": 0.61})
@@ -247,6 +250,7 @@ def test_every_pair(tmp_path) -> None:
     assert "pairs" not in [each.name for each in report_tables(make_report(out, RESAMPLES))]  # the main table has it
 
 
+@pytest.mark.long
 def test_many_models_are_told_by_what_they_show(tmp_path) -> None:
     skills = {"capsnet": 0.4, "contextcaps": 0.9, "gap": 0.41, "gmp": 0.1, "ml-gcn": 1.0, "capsnet-rw": 0.4}
     made_up(tmp_path / "out", skills)

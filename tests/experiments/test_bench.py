@@ -155,6 +155,7 @@ def _dies(case: Case, how: str, seconds: float) -> Row:
     return Row(case)
 
 
+@pytest.mark.long
 def test_a_process_that_dies_is_a_row(monkeypatch) -> None:
     with pytest.raises(MemoryError, match="the system ended the process"):
         in_own_process(_dies, None, "9", 0.0)
@@ -175,6 +176,7 @@ def here(monkeypatch) -> None:
     monkeypatch.setattr(bench_module, "measure_ceilings", lambda *_: ceilings)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("here")
 def test_the_command_writes_tables_and_pictures(tmp_path, capsys, monkeypatch) -> None:
     real = bench_module.measure_case

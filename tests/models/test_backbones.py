@@ -39,6 +39,7 @@ def test_unknown_backbone() -> None:
 
 
 class TestTimm:
+    @pytest.mark.long
     @pytest.mark.parametrize("name", ["resnet18", "swin_tiny_patch4_window7_224"])
     def test_a_timm_model_is_a_backbone(self, name, tmp_path) -> None:
         """Also one that hands its features out with the channels last."""

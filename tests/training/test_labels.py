@@ -22,6 +22,7 @@ def test_a_field_starts_at_the_potentials_of_the_labels() -> None:
     assert network.field.trust.item() == 0
 
 
+@pytest.mark.long
 def test_with_groups_where_it_has_them() -> None:
     network = made(field={"groups": 2})
     learn_labels(network, LABELS)
