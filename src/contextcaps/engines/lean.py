@@ -89,9 +89,8 @@ def _empty_record(votes: LeanVotes, iterations: int) -> Record:
 
 @_route.register_fake
 def _(*given: Any) -> tuple[Tensor, ...]:
-    *operands, _, _, bias, _, crf_iterations, literal, iterations = given
-    votes = _votes(*operands, crf_iterations, literal, keep=iterations > 1)
-    capsules, weight, *_ = operands
+    capsules, weight, pairwise, right, _, _, bias, _, crf_iterations, literal, iterations = given
+    votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=iterations > 1)
     kind = capsules.dtype if bias is None else torch.promote_types(capsules.dtype, bias.dtype)
     both = capsules.new_empty(2, capsules.shape[0], *weight.shape[2:], dtype=kind)
     return both, votes.empty() if votes.keeps_all else capsules.new_empty(0), *_empty_record(votes, iterations)
@@ -146,8 +145,8 @@ def _weighted_sum(
 
 @_weighted_sum.register_fake
 def _(*given: Any) -> Tensor:
-    *operands, _, crf_iterations, literal = given
-    votes = _votes(*operands, crf_iterations, literal, keep=False)
+    capsules, weight, pairwise, right, _, crf_iterations, literal = given
+    votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=False)
     return votes.zeros(votes.shape[0], dtype=votes.wide).to(votes.capsules.dtype)
 
 

@@ -97,10 +97,9 @@ class _Csv(Output):
         tags = "; ".join(tag.name for tag in tagging.tags)
         scores = "; ".join(f"{tag.score:.{_DIGITS}f}" for tag in tagging.tags)
         row = [str(tagging.image), tags, scores, tagging.error or "", *([spell_known(tagging.given)] * self.given)]
-        if self.all_scores and tagging.scores is None:
-            row += [""] * len(self.classes)
-        elif self.all_scores:
-            row += [f"{score:.{_DIGITS}f}" for score in tagging.scores.tolist()]
+        if self.all_scores:
+            scores_of_all = [None] * len(self.classes) if tagging.scores is None else tagging.scores.tolist()
+            row += ["" if score is None else f"{score:.{_DIGITS}f}" for score in scores_of_all]
         self._write_row(row)
 
     def _write_row(self, row: list[str]) -> None:

@@ -89,8 +89,8 @@ def _route(
 
 @_route.register_fake
 def _(*given: Any) -> tuple[Tensor, ...]:
-    *operands, _, _, bias, _, crf_iterations, iterations, dtype = given
-    source = _prepared(*operands, crf_iterations, dtype)
+    capsules, weight, pairwise, right, _, _, bias, _, crf_iterations, iterations, dtype = given
+    source = _prepared(capsules, weight, pairwise, right, crf_iterations, dtype)
     votes = source.empty()
     both, sums, states = Routing(source, votes).empty_results(iterations, bias)
     return both, votes, source.capsules, source.weight, sums, states
@@ -114,9 +114,9 @@ def _route_backward(
 
 @_route_backward.register_fake
 def _(gradient: Tensor, votes: Tensor, *given: Any) -> tuple[Tensor, ...]:
-    *operands, factors, couplings, bias, _, _, _, crf_iterations, to_inputs, capsules, weight = given
-    source = _compact(gradient, *operands, crf_iterations)
-    by_inputs = _empty_inputs_vjp(source, to_inputs, capsules, weight, *operands[2:])
+    capsules, weight, pairwise, right, factors, couplings, bias, _, _, _, crf_iterations, to_inputs, *dtypes = given
+    source = _compact(gradient, capsules, weight, pairwise, right, crf_iterations)
+    by_inputs = _empty_inputs_vjp(source, to_inputs, dtypes[0], dtypes[1], pairwise, right)
     by_bias = votes.new_empty(0)
     if bias is not None:
         wide = votes.new_empty(source.decision, source.columns, dtype=torch.float32)
@@ -141,8 +141,8 @@ def _weighted_sum(
 
 @_weighted_sum.register_fake
 def _(*given: Any) -> tuple[Tensor, ...]:
-    *operands, _, crf_iterations, dtype = given
-    source = _prepared(*operands, crf_iterations, dtype)
+    capsules, weight, pairwise, right, _, crf_iterations, dtype = given
+    source = _prepared(capsules, weight, pairwise, right, crf_iterations, dtype)
     routing = Routing(source, source.empty())
     wide = source.capsules.new_empty(1, source.batch, source.decision, source.columns, dtype=torch.float32)
     return routing.as_sums(wide), routing.votes, source.capsules, source.weight
@@ -162,9 +162,9 @@ def _weighted_sum_backward(
 
 @_weighted_sum_backward.register_fake
 def _(gradient: Tensor, votes: Tensor, *given: Any) -> tuple[Tensor, ...]:
-    *operands, weights, crf_iterations, to_inputs, capsules, weight = given
-    source = _compact(gradient, *operands, crf_iterations)
-    by_inputs = _empty_inputs_vjp(source, to_inputs, capsules, weight, *operands[2:])
+    capsules, weight, pairwise, right, weights, crf_iterations, to_inputs, *dtypes = given
+    source = _compact(gradient, capsules, weight, pairwise, right, crf_iterations)
+    by_inputs = _empty_inputs_vjp(source, to_inputs, dtypes[0], dtypes[1], pairwise, right)
     return *by_inputs, empty_like(weights, votes)
 
 
@@ -214,7 +214,8 @@ def _backward(operator: Any, ctx: Any, gradient: Tensor | None, *_: None) -> tup
     votes, ctx.votes = ctx.votes, None
     if votes is None:
         with torch.no_grad(), torch.autocast(gradient.device.type, enabled=False):
-            votes = _compact(gradient, *ctx.saved_tensors[:4], ctx.crf_iterations).compute()
+            capsules, weight, pairwise, right = ctx.saved_tensors[:4]
+            votes = _compact(gradient, capsules, weight, pairwise, right, ctx.crf_iterations).compute()
     to_inputs = any(ctx.needs_input_grad[:4])
     found = operator(gradient, votes, *ctx.saved_tensors, ctx.crf_iterations, to_inputs, *ctx.dtypes)
     return needed_gradients(ctx, found)
