@@ -118,5 +118,5 @@ def require_choice(name: str, value: str, choices: Sequence[str]) -> str:
 
 
 def upcast(tensor: Tensor) -> Tensor:
-    """Return half-precision tensors in float32, for sums and norms that half precision cannot hold; others as they are."""
+    """Return a half-precision tensor in float32, for sums and norms that it cannot hold; others as they are."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
