@@ -59,8 +59,8 @@ def _crf_settings(votes: VoteOperands) -> tuple[int, bool]:
 
 
 def _votes(
-    capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, crf_iterations: int, literal: bool,
-    keep: bool,
+    capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, *, crf_iterations: int,
+    literal: bool, keep: bool = False,
 ) -> LeanVotes:  # fmt: skip
     potentials = given_tensors(pairwise, right)
     crf = LeanCRF(potentials, crf_iterations, literal) if potentials else None
@@ -76,7 +76,9 @@ def _route(
     couplings: Tensor | None, bias: Tensor | None, gain: Tensor, crf_iterations: int, literal: bool, iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return decisions and sums [2, B, J, I]; the corrected votes, or nothing; each iteration's sums and states."""
-    votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=iterations > 1)
+    votes = _votes(
+        capsules, weight, pairwise, right, crf_iterations=crf_iterations, literal=literal, keep=iterations > 1
+    )
     record = _empty_record(votes, iterations)
     both, kept = route_tiles(votes, Factors(factors, couplings), record, gain, bias)
     return both, kept, *record
@@ -89,8 +91,9 @@ def _empty_record(votes: LeanVotes, iterations: int) -> Record:
 
 @_route.register_fake
 def _(*given: Any) -> tuple[Tensor, ...]:
-    capsules, weight, pairwise, right, _, _, bias, _, crf_iterations, literal, iterations = given
-    votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=iterations > 1)
+    *operands, _, _, bias, _, crf_iterations, literal, iterations = given
+    votes = _votes(*operands, crf_iterations=crf_iterations, literal=literal, keep=iterations > 1)
+    capsules, weight, *_ = operands
     kind = capsules.dtype if bias is None else torch.promote_types(capsules.dtype, bias.dtype)
     both = capsules.new_empty(2, capsules.shape[0], *weight.shape[2:], dtype=kind)
     return both, votes.empty() if votes.keeps_all else capsules.new_empty(0), *_empty_record(votes, iterations)
@@ -103,7 +106,9 @@ def _route_backward(
     states: Tensor, crf_iterations: int, literal: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of capsules, weight, potentials, factors, couplings, bias; no elements where not given."""
-    votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=len(sums) > 1)
+    votes = _votes(
+        capsules, weight, pairwise, right, crf_iterations=crf_iterations, literal=literal, keep=len(sums) > 1
+    )
     votes.kept = kept if kept.numel() else None
     by_factors, by_bias, found = route_vjp(votes, Factors(factors, couplings), Record(sums, states), gain, gradient)
     of_votes, of_couplings = (capsules.new_empty(0) if each is None else each for each in by_factors)
@@ -140,13 +145,13 @@ def _weighted_sum(
     capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, weights: Tensor,
     crf_iterations: int, literal: bool,
 ) -> Tensor:  # fmt: skip
-    return sum_tiles(_votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=False), weights)
+    return sum_tiles(_votes(capsules, weight, pairwise, right, crf_iterations=crf_iterations, literal=literal), weights)
 
 
 @_weighted_sum.register_fake
 def _(*given: Any) -> Tensor:
-    capsules, weight, pairwise, right, _, crf_iterations, literal = given
-    votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=False)
+    *operands, _, crf_iterations, literal = given
+    votes = _votes(*operands, crf_iterations=crf_iterations, literal=literal)
     return votes.zeros(votes.shape[0], dtype=votes.wide).to(votes.capsules.dtype)
 
 
@@ -156,7 +161,7 @@ def _weighted_sum_backward(
     crf_iterations: int, literal: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of capsules, weight, both potentials and the weights; no elements where not given."""
-    votes = _votes(capsules, weight, pairwise, right, crf_iterations, literal, keep=False)
+    votes = _votes(capsules, weight, pairwise, right, crf_iterations=crf_iterations, literal=literal)
     by_weights, found = weighted_sum_vjp(votes, weights, gradient)
     return *_by_inputs(votes, found), by_weights
 

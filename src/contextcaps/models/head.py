@@ -129,73 +129,82 @@ class CapsuleHead(Head):
         grid = self.grid if grid is None else grid
         engine = self.engine_for(capsules)
         if engine != "plain":
-            return self._decide_with(load_engine(engine), capsules, grid)
+            return self._decide_by_engine(load_engine(engine), capsules, grid)
         votes = self.votes(capsules)  # [B, K, J, I]
         return self._aggregate(capsules, votes if self.crf is None else self.crf(votes), grid).decisions
 
-    def _decide_with(self, engine: Engine, capsules: Tensor, grid: tuple[int, int]) -> Tensor:
+    def _decide_by_engine(self, engine: Engine, capsules: Tensor, grid: tuple[int, int]) -> Tensor:
         """Return the decisions of `_aggregate` by an engine, which never has all votes as a tensor."""
         dtype = computing_dtype(capsules)
         votes = VoteOperands(capsules, self.votes.weight, self.crf, dtype)
-        factors, couplings = None, None if self.initial is None else self.initial(capsules, grid)  # [B, K]
-        if self.initial_mode == "gate":
-            factors, couplings = couplings, None  # [B, K]
+        initial = None if self.initial is None else self.initial(capsules, grid)  # [B, K]
+        weights = None  # [B, K, J]
         if self.correlation is not None and self.low_level_map is not None:
-            weights = engine.correlation_weights(self.correlation, self.low_level_map(capsules), dtype)  # [B, K, J]
-            if self.routing is not None:
-                weights = weights * self.capsules**0.5
-            factors = weights if factors is None else weights * factors.unsqueeze(-1)  # [B, K, J]
+            weights = engine.correlation_weights(self.correlation, self.low_level_map(capsules), dtype)
+        factors = self._vote_factors(initial, weights)  # [B, K] or [B, K, J]
         if self.routing is None:
             assert factors is not None
             sums = self.gain * engine.weighted_sum(votes, factors)  # [B, J, I]
             return squash(sums if self.bias is None else sums + self.bias)
         assert isinstance(self.routing, DynamicRouting)
-        if couplings is not None and self.routing.initial_as == "logits":
-            # The same for all classes, they cancel in the softmax: what is left is a factor of one that has no slope.
-            cancelled = torch.softmax(couplings.unsqueeze(-1), dim=2)  # [B, K, 1]
-            factors, couplings = cancelled.squeeze(2) if factors is None else factors * cancelled, None
+        couplings = initial if self.initial_mode == "couplings" else None  # [B, K]
+        if initial is not None and self.initial_mode == "logits":
+            # The same for all classes, they cancel in the softmax: a constant 1 whose gradient is zero.
+            cancelled = torch.softmax(initial.unsqueeze(-1), dim=2)  # [B, K, 1]
+            factors = cancelled.squeeze(2) if factors is None else factors * cancelled
         decisions, _ = engine.route(votes, self.routing.iterations, self.gain, self.routing.bias, factors, couplings)
         return decisions
 
     def _aggregate(self, capsules: Tensor, votes: Tensor, grid: tuple[int, int]) -> _Aggregation:
         """Make decisions of votes (after the CRF, where there is one), with RW, CORR and routing as configured."""
         initial = None if self.initial is None else self.initial(capsules, grid)  # [B, K]
-        gate = initial if self.initial_mode == "gate" else None  # [B, K]
         weights = None  # [B, J, K]
         if self.correlation is not None and self.low_level_map is not None:
             weights = self.correlation.weights(self.low_level_map(capsules))
-
+        factors = self._vote_factors(initial, None if weights is None else weights.transpose(1, 2))  # [B, K(, J)]
         if self.routing is None:
-            assert weights is not None
-            # The gate scales a capsule's vote, so it may as well scale the vote's weight, which is I times smaller.
-            sums = self.gain * weighted_sum(
-                votes, weights if gate is None else weights * gate.unsqueeze(1)
-            )  # [B, J, I]
+            assert factors is not None
+            # A vote's factor may as well scale its weight in the sum, which is I times smaller.
+            sums = self.gain * weighted_sum(votes, factors.transpose(1, 2))  # [B, J, I]
             sums = sums if self.bias is None else sums + self.bias  # [B, J, I]
             return _Aggregation(squash(sums), sums, initial, None, None, weights)
-
-        factors = gate if gate is None else gate.unsqueeze(-1)  # [B, K, 1]
-        if weights is not None:  # scaled so that uniform weights leave the votes as they are
-            priorities = weights.transpose(1, 2) * self.capsules**0.5  # [B, K, J]
-            factors = priorities if factors is None else priorities * factors  # [B, K, J]
         if factors is not None:
-            votes = votes * factors.unsqueeze(-1).to(votes.dtype)  # [B, K, J, I]
+            per_class = factors.unsqueeze(-1) if factors.ndim == 2 else factors  # [B, K, 1 or J]
+            votes = votes * per_class.unsqueeze(-1).to(votes.dtype)  # [B, K, J, I]
         if isinstance(self.routing, EMRouting):
             clusters = self.routing(votes, lengths(capsules))
             return _Aggregation(clusters.decisions, clusters.means, initial, clusters.couplings, None, weights)
-        routed = self.routing(votes, None if gate is not None else initial, self.gain)
+        routed = self.routing(votes, None if self.initial_mode == "gate" else initial, self.gain)
         return _Aggregation(routed.decisions, routed.sums, initial, routed.couplings, routed.logits, weights)
+
+    def _vote_factors(self, initial: Tensor | None, weights: Tensor | None) -> Tensor | None:
+        """Return what votes are multiplied with before they are summed: RW as a gate, CORR's weights, both or nothing.
+
+        Args:
+            initial: [B, K], RW's weights; they are factors of the votes only as a gate.
+            weights: [B, K, J], CORR's. Where CORR joins routing they are scaled by √K, so that uniform weights leave
+                the votes as they are.
+
+        Returns:
+            [B, K], or with CORR [B, K, J].
+        """
+        gate = initial if self.initial_mode == "gate" else None  # [B, K]
+        if weights is None:
+            return gate
+        if self.routing is not None:
+            weights = weights * self.capsules**0.5  # [B, K, J]
+        return weights if gate is None else weights * gate.unsqueeze(-1)  # [B, K, J]
 
     @torch.no_grad()
     def start_alive(self, features: Tensor, target: float) -> None:
-        """Set the gain, or EM routing's costs, so that the decisions of these features have the mean length `target`.
+        """Set the gain (of EM routing: the costs) so that decisions start with the mean length `target`.
 
-        Before any agreement, that is. The squash is quadratic near zero and couplings are 1/J, so that a start which
-        suits ten classes leaves a thousand of them dead; and how large a sum of K votes gets depends on how much they
-        agree. So it is measured, as in Mishkin and Matas, "All You Need Is a Good Init", 2016, rather than computed.
-        The sums are scaled, not the votes: large votes would make the first agreement decide everything. The CRF starts
-        as the identity and has no part in this. EM routing has no squash: its cost β_a is set, for activations
-        after all iterations.
+        The length is that of these features' decisions before any agreement. The squash is quadratic near zero and
+        couplings are 1/J, so that a start which suits ten classes leaves a thousand of them dead; and how large a sum
+        of K votes gets depends on how much they agree. So it is measured, as in Mishkin and Matas, "All You Need Is a
+        Good Init", 2016, rather than computed. The sums are scaled, not the votes: large votes would make the first
+        agreement decide everything. The CRF starts as the identity and has no part in this. EM routing has no squash:
+        its cost β_a is set, for activations after all iterations.
         """
         capsules = self.primary(features)  # [B, K, A]
         if isinstance(self.routing, EMRouting):

@@ -54,7 +54,7 @@ def weighted_sum(votes: VoteOperands, weights: Tensor) -> Tensor:
 
 
 def _prepared(
-    capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, crf_iterations: int,
+    capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, *, crf_iterations: int,
     dtype: torch.dtype,
 ) -> CompactVotes:  # fmt: skip
     return CompactVotes.prepare(capsules, weight, given_tensors(pairwise, right), crf_iterations, dtype)
@@ -62,7 +62,7 @@ def _prepared(
 
 def _compact(
     gradient: Tensor, capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None,
-    crf_iterations: int,
+    *, crf_iterations: int,
 ) -> CompactVotes:  # fmt: skip
     """Return the source of the votes, from what a forward operator kept of it and the gradient […, B, J, I]."""
     batch, classes = gradient.shape[-3:-1]
@@ -80,7 +80,7 @@ def _route(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return decisions and sums [2, B, J, I]; compact votes, capsules and weight; each iteration's sums and states."""
     with torch.cuda.device_of(capsules):
-        source = _prepared(capsules, weight, pairwise, right, crf_iterations, dtype)
+        source = _prepared(capsules, weight, pairwise, right, crf_iterations=crf_iterations, dtype=dtype)
         votes = source.compute()
         results = Routing(source, votes).route(Factors(factors, couplings), iterations, gain, bias)
     both, sums, states = results
@@ -89,8 +89,8 @@ def _route(
 
 @_route.register_fake
 def _(*given: Any) -> tuple[Tensor, ...]:
-    capsules, weight, pairwise, right, _, _, bias, _, crf_iterations, iterations, dtype = given
-    source = _prepared(capsules, weight, pairwise, right, crf_iterations, dtype)
+    *operands, _, _, bias, _, crf_iterations, iterations, dtype = given
+    source = _prepared(*operands, crf_iterations=crf_iterations, dtype=dtype)
     votes = source.empty()
     both, sums, states = Routing(source, votes).empty_results(iterations, bias)
     return both, votes, source.capsules, source.weight, sums, states
@@ -103,7 +103,7 @@ def _route_backward(
     crf_iterations: int, to_inputs: bool, capsules_dtype: torch.dtype, weight_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of capsules, weight, potentials if `to_inputs`; and of factors, couplings and bias."""
-    source = _compact(gradient, capsules, weight, pairwise, right, crf_iterations)
+    source = _compact(gradient, capsules, weight, pairwise, right, crf_iterations=crf_iterations)
     by_factors, by_bias = Routing(source, votes).route_vjp(
         Factors(factors, couplings), gain, bias, sums, states, gradient
     )
@@ -114,9 +114,9 @@ def _route_backward(
 
 @_route_backward.register_fake
 def _(gradient: Tensor, votes: Tensor, *given: Any) -> tuple[Tensor, ...]:
-    capsules, weight, pairwise, right, factors, couplings, bias, _, _, _, crf_iterations, to_inputs, *dtypes = given
-    source = _compact(gradient, capsules, weight, pairwise, right, crf_iterations)
-    by_inputs = _empty_inputs_vjp(source, to_inputs, dtypes[0], dtypes[1], pairwise, right)
+    *operands, factors, couplings, bias, _, _, _, crf_iterations, to_inputs, capsules, weight = given
+    source = _compact(gradient, *operands, crf_iterations=crf_iterations)
+    by_inputs = _empty_inputs_vjp(source, to_inputs, capsules, weight, *operands[2:])
     by_bias = votes.new_empty(0)
     if bias is not None:
         wide = votes.new_empty(source.decision, source.columns, dtype=torch.float32)
@@ -134,15 +134,15 @@ def _weighted_sum(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return sums [B, J, I]; votes, capsules and weight in compact form."""
     with torch.cuda.device_of(capsules):
-        source = _prepared(capsules, weight, pairwise, right, crf_iterations, dtype)
+        source = _prepared(capsules, weight, pairwise, right, crf_iterations=crf_iterations, dtype=dtype)
         votes = source.compute()
         return Routing(source, votes).weighted_sum(weights), votes, source.capsules, source.weight
 
 
 @_weighted_sum.register_fake
 def _(*given: Any) -> tuple[Tensor, ...]:
-    capsules, weight, pairwise, right, _, crf_iterations, dtype = given
-    source = _prepared(capsules, weight, pairwise, right, crf_iterations, dtype)
+    *operands, _, crf_iterations, dtype = given
+    source = _prepared(*operands, crf_iterations=crf_iterations, dtype=dtype)
     routing = Routing(source, source.empty())
     wide = source.capsules.new_empty(1, source.batch, source.decision, source.columns, dtype=torch.float32)
     return routing.as_sums(wide), routing.votes, source.capsules, source.weight
@@ -154,7 +154,7 @@ def _weighted_sum_backward(
     weights: Tensor, crf_iterations: int, to_inputs: bool, capsules_dtype: torch.dtype, weight_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of capsules, weight and both potentials, if `to_inputs`; and of the weights."""
-    source = _compact(gradient, capsules, weight, pairwise, right, crf_iterations)
+    source = _compact(gradient, capsules, weight, pairwise, right, crf_iterations=crf_iterations)
     by_weights = Routing(source, votes).weighted_sum_vjp(weights, gradient)
     by_inputs = _inputs_vjp(source, votes, to_inputs, capsules_dtype, weight_dtype, pairwise, right)
     return *by_inputs, by_weights
@@ -162,9 +162,9 @@ def _weighted_sum_backward(
 
 @_weighted_sum_backward.register_fake
 def _(gradient: Tensor, votes: Tensor, *given: Any) -> tuple[Tensor, ...]:
-    capsules, weight, pairwise, right, weights, crf_iterations, to_inputs, *dtypes = given
-    source = _compact(gradient, capsules, weight, pairwise, right, crf_iterations)
-    by_inputs = _empty_inputs_vjp(source, to_inputs, dtypes[0], dtypes[1], pairwise, right)
+    *operands, weights, crf_iterations, to_inputs, capsules, weight = given
+    source = _compact(gradient, *operands, crf_iterations=crf_iterations)
+    by_inputs = _empty_inputs_vjp(source, to_inputs, capsules, weight, *operands[2:])
     return *by_inputs, empty_like(weights, votes)
 
 
@@ -214,8 +214,7 @@ def _backward(operator: Any, ctx: Any, gradient: Tensor | None, *_: None) -> tup
     votes, ctx.votes = ctx.votes, None
     if votes is None:
         with torch.no_grad(), torch.autocast(gradient.device.type, enabled=False):
-            capsules, weight, pairwise, right = ctx.saved_tensors[:4]
-            votes = _compact(gradient, capsules, weight, pairwise, right, ctx.crf_iterations).compute()
+            votes = _compact(gradient, *ctx.saved_tensors[:4], crf_iterations=ctx.crf_iterations).compute()
     to_inputs = any(ctx.needs_input_grad[:4])
     found = operator(gradient, votes, *ctx.saved_tensors, ctx.crf_iterations, to_inputs, *ctx.dtypes)
     return needed_gradients(ctx, found)
