@@ -100,6 +100,7 @@ def test_version(capsys) -> None:
     assert capsys.readouterr().out == f"contextcaps {contextcaps.__version__}\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [[], ["data"], *map(list, SHIPPED)], ids=" ".join)
 def test_help_does_not_wait_for_torch(words) -> None:
     script = (

@@ -165,6 +165,7 @@ def test_cooccurrence_learns_which_classes_go_together() -> None:
     assert torch.equal(again(known), scores)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("images", [1, 2, 7])
 def test_cooccurrence_of_few_images_is_finite(images) -> None:
     assert fit_cooccurrence(world(images, 1))(torch.full((2, 6), math.nan)).isfinite().all()

@@ -312,6 +312,7 @@ def test_class_permutation_permutes_the_scores() -> None:
     torch.testing.assert_close(model(IMAGES).scores, before[:, order], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["capsnet-rw", "contextcaps"])
 def test_exports_as_one_graph(name) -> None:
     """No branch depends on the data, so that compilers and exporters see one graph."""
@@ -320,6 +321,7 @@ def test_exports_as_one_graph(name) -> None:
     torch.testing.assert_close(exported(IMAGES).scores, model(IMAGES).scores)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list_models())
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_stays_finite(name, dtype) -> None:

@@ -261,6 +261,7 @@ def test_the_paper_s_backbone_has_both_convolutions() -> None:
     assert create_model("capsnet", 3, 28, "paper").feature_shape == (256, 20, 20)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RIVALS)
 def test_exports_as_one_graph(name) -> None:
     model = create_model(name, CLASSES, 32, "small", **narrow(name, 16)).eval()
