@@ -29,10 +29,7 @@ def decisions_of(votes: Tensor, **settings: object) -> Tensor:
 def routing_variants() -> list[Variant]:
     initials = [(None, "couplings"), *product(["B K", "B K J"], READINGS)]
     variants = []
-    # A bias is added to the sums, whatever the initial weights did before: they are crossed where there are none.
     for (legend, reading), normalize, iterations, biased in product(initials, NORMALIZATIONS, [1, 3], [False, True]):
-        if legend is not None and biased != (iterations == 3):
-            continue
         operands = {} if legend is None else {"initial": legend}
         operands |= {"bias": "J I"} if biased else {}
         start = "none" if legend is None else f"{reading}[{legend.replace(' ', '')}]"

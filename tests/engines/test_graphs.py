@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from comparing import made_head, needs_triton
+from comparing import DEVICE, made_head, needs_triton
 from torch.library import opcheck
 
 from contextcaps.engines import lean, lean_correlation
@@ -13,13 +13,13 @@ TINY = (1, 2, 3, 2)  # D, A, J, I
 
 
 def leaf(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, requires_grad=True)
+    return torch.randn(shape, device=DEVICE, requires_grad=True)
 
 
 def routed() -> tuple[torch.Tensor | None, ...]:
     """Two images, four capsules of two types, three classes, a CRF of low rank; factors and couplings."""
     torch.manual_seed(0)
-    gain = torch.ones(())
+    gain = torch.ones((), device=DEVICE)
     return leaf(2, 4, 2), leaf(2, 2, 3, 2), leaf(3, 1), leaf(3, 1), leaf(2, 4, 3), leaf(2, 4), leaf(3, 2), gain
 
 
@@ -51,8 +51,8 @@ def test_operators_of_the_triton_engine() -> None:
 @pytest.mark.parametrize("engine", ["lean", pytest.param("triton", marks=needs_triton)])
 @pytest.mark.parametrize("model", ["capsnet-rw-crf", "contextcaps"])
 def test_compiled_as_one_graph(engine, model) -> None:
-    head = made_head(model, engine, TINY)
-    capsules = torch.randn(2, head.capsules, 2, requires_grad=True)
+    head = made_head(model, engine, TINY).to(DEVICE)
+    capsules = leaf(2, head.capsules, 2)
     leaves = [capsules, *head.votes.parameters(), *head.crf.parameters()]
     expected = head.decide(capsules)
     wanted = torch.autograd.grad(expected.square().sum(), leaves)
@@ -70,8 +70,8 @@ def test_compiled_as_one_graph(engine, model) -> None:
 
 @pytest.mark.parametrize("engine", ["lean", "auto", pytest.param("triton", marks=needs_triton)])
 def test_exported(engine) -> None:
-    head = made_head("capsnet-rw-crf", engine, TINY)
-    features = torch.randn(2, 4, 2, 2)
+    head = made_head("capsnet-rw-crf", engine, TINY).to(DEVICE)
+    features = torch.randn(2, 4, 2, 2, device=DEVICE)
     program = torch.export.export(head, (features,))
     own = [str(node.target) for node in program.graph.nodes if "contextcaps" in str(node.target)]
     assert own == ([] if engine == "auto" else [f"contextcaps.{engine}_route.default"])  # auto: for any runtime

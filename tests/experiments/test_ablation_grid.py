@@ -21,14 +21,14 @@ def plan_of(models: str = "capsnet,contextcaps", seeds: int = 2, **changes) -> P
 
 def test_models_with_settings() -> None:
     text = "capsnet,contextcaps:crf.rank=8,field=none,narrow=capsnet:capsules.types=4,lr=0.01,plain=contextcaps,gap"
-    plain, shared, narrow, named, rival = parse_models(text)
+    plain, shared, narrow, named, baseline = parse_models(text)
     assert (plain.label, plain.preset, plain.options, plain.training) == ("capsnet", "capsnet", {}, {})
     assert (shared.label, shared.options) == ("contextcaps-crf.rank=8-field=none", {"crf.rank": 8, "field": "none"})
     assert (narrow.label, narrow.preset, narrow.options) == ("narrow", "capsnet", {"capsules.types": 4})
     assert narrow.training == {"lr": 0.01}
     assert narrow.settings == "capsules.types=4, lr=0.01"
     assert (named.label, named.preset, named.settings) == ("plain", "contextcaps", "")
-    assert rival.training == {}
+    assert baseline.training == {}
     assert parse_models("gap:loss=asl")[0].training == {"loss": "asl"}
     assert parse_models(["capsnet", "capsnet-rw,contextcaps"]) == parse_models("capsnet,capsnet-rw,contextcaps")
 

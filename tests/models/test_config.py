@@ -8,7 +8,7 @@ import pytest
 
 from contextcaps.models import ModelConfig, list_models, model_config, sections
 
-RIVAL = {"capsules": None, "routing": None}
+BASELINE = {"capsules": None, "routing": None}
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -137,16 +137,16 @@ def test_unknown_names_in_a_section() -> None:
         ("pretrained", {"pretrained": True}),
         ("capsules", {"capsules": "none", "routing": "none"}),
         ("pooling", {"pooling": "default"}),
-        ("routing", {**RIVAL, "routing": {}, "pooling": {}}),
-        ("crf", {**RIVAL, "pooling": {}, "crf": {}}),
-        ("pooling.mode", {**RIVAL, "pooling": {"mode": "median"}}),
-        ("ml_decoder.width", {**RIVAL, "ml_decoder": {"width": 100}}),
-        ("query2label.width", {**RIVAL, "query2label": {"width": 6, "attention_heads": 2}}),
-        ("ml_decoder.layers", {**RIVAL, "ml_decoder": {"layers": 0}}),
-        ("ml_decoder.query_groups", {**RIVAL, "ml_decoder": {"query_groups": 0}}),
-        ("query2label.dropout", {**RIVAL, "query2label": {"dropout": 1.0}}),
-        ("ml_gcn.width", {**RIVAL, "ml_gcn": {"width": 0}}),
-        ("reconstruction", {**RIVAL, "pooling": {}, "reconstruction": True}),
+        ("routing", {**BASELINE, "routing": {}, "pooling": {}}),
+        ("crf", {**BASELINE, "pooling": {}, "crf": {}}),
+        ("pooling.mode", {**BASELINE, "pooling": {"mode": "median"}}),
+        ("ml_decoder.width", {**BASELINE, "ml_decoder": {"width": 100}}),
+        ("query2label.width", {**BASELINE, "query2label": {"width": 6, "attention_heads": 2}}),
+        ("ml_decoder.layers", {**BASELINE, "ml_decoder": {"layers": 0}}),
+        ("ml_decoder.query_groups", {**BASELINE, "ml_decoder": {"query_groups": 0}}),
+        ("query2label.dropout", {**BASELINE, "query2label": {"dropout": 1.0}}),
+        ("ml_gcn.width", {**BASELINE, "ml_gcn": {"width": 0}}),
+        ("reconstruction", {**BASELINE, "pooling": {}, "reconstruction": True}),
         ("in_channels", {"backbone": "lite0", "in_channels": 1}),
         ("capsules.share_votes", {"capsules.share_votes": "yes"}),
         ("engine", {"engine": "fused"}),

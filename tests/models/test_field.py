@@ -1,4 +1,4 @@
-"""Networks with a field between their decisions: the identity at the start, what is known, saving, rivals."""
+"""Networks with a field between their decisions: the identity at the start, what is known, saving, baseline heads."""
 
 import math
 

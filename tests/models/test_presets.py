@@ -10,14 +10,14 @@ from contextcaps.models.presets import PRESETS
 from contextcaps.training.losses import margin_loss
 
 CAPSULES = [name for name in list_models() if model_config(name, 2).capsules is not None]
-RIVALS = [name for name in list_models() if name not in CAPSULES]
+BASELINES = [name for name in list_models() if name not in CAPSULES]
 LITERAL = [name for name in list_models() if name.endswith("-literal")]
 SANE = [name for name in CAPSULES if name not in LITERAL]
 
 
 def small_model(name: str, num_classes: int = 6, **overrides: object) -> CapsuleNetwork:
     torch.manual_seed(0)
-    size = {"capsules.types": 3} if name not in RIVALS else {}
+    size = {"capsules.types": 3} if name not in BASELINES else {}
     return create_model(name, num_classes, image_size=32, backbone="small", **size, **overrides)
 
 
@@ -29,7 +29,7 @@ def test_the_paper_s_rows_are_registered() -> None:
     rows = ["capsnet", "capsnet-rw", "capsnet-rw-crf", "capsnet-rw-crf-corr"]
     assert list_models()[:5] == [*rows, "contextcaps"]
     assert set(LITERAL) == {"capsnet-rw-literal", "capsnet-rw-crf-literal", "contextcaps-literal"}
-    assert set(RIVALS) == {"gap", "gmp", "ml-decoder", "query2label", "ml-gcn"}
+    assert set(BASELINES) == {"gap", "gmp", "ml-decoder", "query2label", "ml-gcn"}
 
 
 def test_controls() -> None:
@@ -78,7 +78,7 @@ def test_builds_at_every_size(name, image_size, num_classes) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", LITERAL + RIVALS)
+@pytest.mark.parametrize("name", LITERAL + BASELINES)
 def test_builds_for_a_thousand_classes(name) -> None:
     """The others do in `test_starts_alive`, with their gradients."""
     model = create_model(name, 1000, image_size=32, backbone="small")

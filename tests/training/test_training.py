@@ -188,7 +188,7 @@ def test_out_of_memory_is_one_message(tmp_path, cache, monkeypatch) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(TaggingModule, "training_step", exhaust)
-    with pytest.raises(OutOfMemory, match="out of memory; try a smaller --batch-size") as told:
+    with pytest.raises(OutOfMemory, match=r"out of memory; a run keeps its settings.*smaller --batch-size") as told:
         train(small_config(tmp_path / "run", cache), progress=False)
     assert (told.value.folder, told.value.exit_code) == (tmp_path / "run", 4)
     state = RunState.read(tmp_path / "run")

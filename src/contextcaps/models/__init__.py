@@ -1,4 +1,4 @@
-"""Whole networks: backbones, the head, built from `contextcaps.capsules`, and its rivals, presets, a registry."""
+"""Whole networks: backbones, the capsule head, baseline heads, presets, a registry."""
 
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import CapsuleHead

@@ -37,11 +37,11 @@ class ModelOutput(NamedTuple):
     scores: Tensor
     """[B, J], each class's score between 0 and 1: the length of its decision capsule."""
     decisions: Tensor | None
-    """[B, J, I], the decision capsules; None from a rival head, which has none."""
+    """[B, J, I], the decision capsules; None from a baseline head, which has none."""
     intermediates: Intermediates | None = None
     """Everything in between, where it was asked for."""
     logits: Tensor | None = None
-    """[B, J], whose sigmoids the scores are, from a rival head or a field: they have a slope where scores have none."""
+    """[B, J], of which the scores are sigmoids, from a baseline head or a field; their gradient never vanishes."""
 
 
 class Step(NamedTuple):
@@ -59,7 +59,7 @@ class Head(nn.Module, abc.ABC):
 
     Args:
         config: the network's configuration.
-        grid: (H, W) of the primary capsules, or of the features that a rival head takes.
+        grid: (H, W) of the primary capsules, or of the features that a baseline head takes.
     """
 
     takes_any_size: bool

@@ -22,10 +22,10 @@ from contextcaps.capsules import (
 from contextcaps.capsules.decision_field import require_known
 from contextcaps.capsules.guards import require_tensor
 from contextcaps.models.backbones import build_backbone
+from contextcaps.models.baselines import build_baseline
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import CapsuleHead
 from contextcaps.models.head_base import Head, ModelOutput, Step, count_weights
-from contextcaps.models.rivals import build_rival
 from contextcaps.models.saving import MODEL_CARD, ModelFileError, find_files, load_weights, read_config, write_files
 
 __all__ = ["CapsuleNetwork"]
@@ -40,7 +40,7 @@ class CapsuleNetwork(
     tags=["multi-label", "capsule-network"],
     model_card_template=MODEL_CARD,
 ):
-    """A backbone, a head of capsules or a rival's, and perhaps a field after it, built from a configuration.
+    """A backbone, a capsule or baseline head, and perhaps a field after it, built from a configuration.
 
     Takes images [B, C, H, W], as bytes (0…255) or as floats (0…1), and normalises them itself.
 
@@ -82,7 +82,7 @@ class CapsuleNetwork(
         if config.capsules is not None:
             head = self._capsule_head(features)
         else:
-            head = build_rival(config, channels, (features.shape[-2], features.shape[-1]))
+            head = build_baseline(config, channels, (features.shape[-2], features.shape[-1]))
         if config.field is None:
             return head, None
         branch = channels if config.field.global_branch else None
@@ -102,7 +102,7 @@ class CapsuleNetwork(
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(H, W) of the primary capsules, or of the features that a rival head takes."""
+        """(H, W) of the primary capsules, or of the features that a baseline head takes."""
         return self.head.grid
 
     def forward(self, images: Tensor, return_intermediates: bool = False, known: Tensor | None = None) -> ModelOutput:

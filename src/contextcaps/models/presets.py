@@ -1,7 +1,7 @@
 """The paper's rows as named configurations: what each differs in from the plain CapsNet, and nothing else.
 
 `contextcaps` is the last of them with what was found to help: docs/decisions/decision-field.md.
-Then controls, and rivals: what one would use instead of capsules, on the same backbones.
+Then controls, and baseline heads: what one would use instead of capsules, on the same backbones.
 
 A preset ending in `-literal` follows the paper to the letter where the text can be followed, also where that cannot
 learn; docs/decisions/ tells what each reading does.
@@ -41,13 +41,13 @@ PRESETS: dict[str, tuple[str, Preset]] = {
     "capsnet-global": ("control: the field and the global branch of contextcaps, without RW, CRF and CORR", {**_FIELD}),
     "capsnet-uniform": ("control: one routing iteration, all votes weigh alike", {"routing": {"iterations": 1}}),
     "capsnet-em": ("control: Hinton et al. 2018, EM routing", {"routing": None, "em": {}}),
-    "gap": ("rival: global average pooling and a linear layer", {**_NO_CAPSULES, "pooling": {"mode": "average"}}),
-    "gmp": ("rival: global max pooling and a linear layer", {**_NO_CAPSULES, "pooling": {"mode": "max"}}),
-    "ml-decoder": ("rival: Ridnik et al. 2021, fixed queries, cross-attention", {**_NO_CAPSULES, "ml_decoder": {}}),
+    "gap": ("baseline: global average pooling and a linear layer", {**_NO_CAPSULES, "pooling": {"mode": "average"}}),
+    "gmp": ("baseline: global max pooling and a linear layer", {**_NO_CAPSULES, "pooling": {"mode": "max"}}),
+    "ml-decoder": ("baseline: Ridnik et al. 2021, fixed queries, cross-attention", {**_NO_CAPSULES, "ml_decoder": {}}),
     "query2label": (
-        "rival: Liu et al. 2021, a transformer decoder over labels",
+        "baseline: Liu et al. 2021, a transformer decoder over labels",
         {**_NO_CAPSULES, "query2label": {}},
     ),
-    "ml-gcn": ("rival: Chen et al. 2019, a graph of the labels", {**_NO_CAPSULES, "ml_gcn": {}}),
+    "ml-gcn": ("baseline: Chen et al. 2019, a graph of the labels", {**_NO_CAPSULES, "ml_gcn": {}}),
 }
 """Name → what it is, and its settings."""

@@ -111,7 +111,7 @@ class TrainConfig(Configuration):
     """Decay of a running mean of the weights, such as 0.999, which is then validated and exported; 0 for none."""
     loss: Literal["auto", "margin", "bce", "asl", "spread"] = "auto"
     """Margin (Sabour), binary cross-entropy, asymmetric (ASL), or spread loss; auto: margin where scores are lengths of
-    capsules, cross-entropy where they are sigmoids (a field between decisions, the rivals)."""
+    capsules, cross-entropy where they are sigmoids (a field between decisions, the baseline heads)."""
     class_weights: Literal["none", "sqrt", "inverse", "effective"] = "none"
     """Let rare classes count more: by the root or inverse of their frequency, or the effective number of images."""
     known: float = 0.0

@@ -147,8 +147,9 @@ def _typed(error: BaseException, run: Run | None) -> BaseException:
     """Return the failure that a library's error stands for, or the error itself."""
     if isinstance(error, OUT_OF_MEMORY_ERRORS):
         return OutOfMemory(
-            "out of memory; try a smaller --batch-size (with --accumulate for the same step), --precision bf16, or a "
-            "smaller head, such as --set capsules.types=8",
+            "out of memory; a run keeps its settings, so train anew in another folder (--out) with a smaller "
+            "--batch-size (and --accumulate for the same step), --precision bf16, or a smaller head, such as "
+            "--set capsules.types=8",
             None if run is None else run.folder,
         )
     if run is not None and isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -152,7 +152,7 @@ def _shard(module: Any, mesh: Any) -> Any:
 
     mesh = mesh["data_parallel"]
     head = module.network.head
-    correlation = getattr(head, "correlation", None)  # a rival head has neither, and nothing as large
+    correlation = getattr(head, "correlation", None)  # a baseline head has neither, and nothing as large
     for part in (getattr(head, "votes", None), correlation):
         if part is not None:
             fully_shard(part, mesh=mesh, reshard_after_forward=True)

@@ -98,7 +98,7 @@ class Plan:
         used = {name for entry in self.entries for name in self._shared_options(entry)}
         for name in self.base.options:
             section = name.partition(".")[0]
-            if name not in used and section != "capsules":  # the defaults for a CPU name types for rivals, too
+            if name not in used and section != "capsules":  # the defaults for a CPU name types for baseline heads, too
                 raise ValueError(f"set: {name}: none of the models has {section}")
 
     @classmethod

@@ -6,15 +6,15 @@ Chen et al., "Multi-Label Image Recognition with Graph Convolutional Networks", 
 import torch
 from torch import Tensor, nn
 
+from contextcaps.models.baselines.baseline_head import BaselineHead, start_embedding
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head_base import Step, count_weights
-from contextcaps.models.rivals.head import RivalHead, start_embedding
 from contextcaps.models.sections import MLGCNConfig
 
 __all__ = ["MLGCNHead", "label_graph"]
 
 
-class MLGCNHead(RivalHead):
+class MLGCNHead(BaselineHead):
     """Classifiers = Â · leaky_relu(Â · E · W₁) · W₂, logits = classifiers · max-pooled features.
 
     E are embeddings of the labels; here they are learnt, where the paper has word vectors (GloVe), so that classes need

@@ -9,16 +9,16 @@ import math
 import torch
 from torch import Tensor, nn
 
+from contextcaps.models.baselines.attention import Attention, FeedForward
+from contextcaps.models.baselines.baseline_head import BaselineHead, start_embedding, tokens
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head_base import Step, count_weights
-from contextcaps.models.rivals.attention import Attention, FeedForward
-from contextcaps.models.rivals.head import RivalHead, start_embedding, tokens
 from contextcaps.models.sections import Query2LabelConfig
 
 __all__ = ["Query2LabelHead", "sine_positions"]
 
 
-class Query2LabelHead(RivalHead):
+class Query2LabelHead(BaselineHead):
     """Learnt label embeddings → two layers of self-attention, cross-attention and feed-forward → a logit for each.
 
     logit_j = w_j · q_j + b_j, a readout of its own for each class. As in the paper, the cells' positions are added to

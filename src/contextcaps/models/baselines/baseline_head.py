@@ -1,4 +1,4 @@
-"""The base of the rival heads: features in, a logit for each class out, and no capsules in between."""
+"""The base of the baseline heads: features in, a logit for each class out, and no capsules in between."""
 
 import abc
 
@@ -9,10 +9,10 @@ from contextcaps.capsules.guards import upcast
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head_base import Head, ModelOutput
 
-__all__ = ["RivalHead", "tokens"]
+__all__ = ["BaselineHead", "tokens"]
 
 
-class RivalHead(Head):
+class BaselineHead(Head):
     """A head that scores the classes without capsules.
 
     Args:

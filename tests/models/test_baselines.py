@@ -1,4 +1,4 @@
-"""The rival heads: each against a transcription in plain loops, and as a part of whole networks."""
+"""The baseline heads: each against a transcription in plain loops, and as a part of whole networks."""
 
 import math
 
@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from contextcaps.models import CapsuleNetwork, create_model, model_config
-from contextcaps.models.rivals import MLDecoderHead, MLGCNHead, RivalHead, build_rival
-from contextcaps.models.rivals.attention import Attention, FeedForward
-from contextcaps.models.rivals.ml_gcn import label_graph
-from contextcaps.models.rivals.query2label import sine_positions
+from contextcaps.models.baselines import BaselineHead, MLDecoderHead, MLGCNHead, build_baseline
+from contextcaps.models.baselines.attention import Attention, FeedForward
+from contextcaps.models.baselines.ml_gcn import label_graph
+from contextcaps.models.baselines.query2label import sine_positions
 
-RIVALS = ["gap", "gmp", "ml-decoder", "query2label", "ml-gcn"]
+BASELINES = ["gap", "gmp", "ml-decoder", "query2label", "ml-gcn"]
 CLASSES, CHANNELS, HEIGHT, WIDTH = 5, 6, 2, 3
 
 
@@ -26,10 +26,10 @@ def narrow(name: str, width: int) -> dict[str, int]:
     return {f"{section}.{each}": sizes[each] for each in {**options, "ml-gcn": ("width",)}.get(name, ())}
 
 
-def small_head(name: str, num_classes: int = CLASSES, **settings: object) -> RivalHead:
+def small_head(name: str, num_classes: int = CLASSES, **settings: object) -> BaselineHead:
     torch.manual_seed(0)
     config = model_config(name, num_classes, **{**narrow(name, 8), **settings})
-    head = build_rival(config, CHANNELS, (HEIGHT, WIDTH)).double().eval()
+    head = build_baseline(config, CHANNELS, (HEIGHT, WIDTH)).double().eval()
     with torch.no_grad():
         for parameter in head.parameters():  # biases and norms away from where they start
             parameter += 0.1 * torch.randn_like(parameter)
@@ -195,7 +195,7 @@ def test_a_label_of_its_own_company_is_left_alone() -> None:
 
 
 def test_the_wrong_number_of_classes_is_refused() -> None:
-    for name in RIVALS:
+    for name in BASELINES:
         with pytest.raises(ValueError, match=r"targets: expected shape \[n, J=5\], got \[3, 4\]"):
             small_head(name).learn_labels(torch.ones(3, 4))
 
@@ -220,14 +220,14 @@ def test_positions_differ() -> None:
     assert float(torch.cdist(places, places)[~torch.eye(20, dtype=torch.bool)].min()) > 0.1
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_gradients_reach_every_weight(name) -> None:
     head = small_head(name).train()
     head(features(4)).scores.square().sum().backward()
     assert [each for each, weight in head.named_parameters() if not bool((weight.grad != 0).any())] == []
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_scores_are_in_single_precision_under_autocast(name) -> None:
     model = create_model(name, CLASSES, 32, "small", **narrow(name, 16)).eval()
     images = torch.rand(2, 3, 32, 32)
@@ -237,7 +237,7 @@ def test_scores_are_in_single_precision_under_autocast(name) -> None:
     torch.testing.assert_close(output.scores, model(images).scores, rtol=0.1, atol=0.03)
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_any_image_size(name) -> None:
     model = create_model(name, CLASSES, 32, "small", **narrow(name, 16)).eval()
     for height, width in ((32, 32), (64, 64), (40, 72)):
@@ -245,7 +245,7 @@ def test_any_image_size(name) -> None:
     assert model.grid == (4, 4)
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize(("num_classes", "backbone", "image_size"), [(2, "paper", 28), (80, "small", 64)])
 def test_starts_undecided(name, num_classes, backbone, image_size) -> None:
     torch.manual_seed(0)
@@ -256,13 +256,13 @@ def test_starts_undecided(name, num_classes, backbone, image_size) -> None:
 
 
 def test_the_paper_s_backbone_has_both_convolutions() -> None:
-    """The second is the primary capsules' own, which a rival has not."""
+    """The second is the primary capsules' own, which a baseline head has not."""
     assert create_model("gap", 3, 28, "paper").feature_shape == (256, 6, 6)
     assert create_model("capsnet", 3, 28, "paper").feature_shape == (256, 20, 20)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_exports_as_one_graph(name) -> None:
     model = create_model(name, CLASSES, 32, "small", **narrow(name, 16)).eval()
     images = torch.rand(2, 3, 32, 32)

@@ -1,4 +1,4 @@
-"""Each rival head trained, resumed and used: as any network."""
+"""Each baseline head trained, resumed and used: as any network."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from small_run import finals, quick_runs, rows, small_config
 
 import contextcaps
-from contextcaps.models.rivals.ml_gcn import label_graph
+from contextcaps.models.baselines.ml_gcn import label_graph
 from contextcaps.training.data import open_training_parts
 from contextcaps.training.failures import StoppedRun
 from contextcaps.training.loop import TrainingLoop
@@ -83,7 +83,7 @@ def test_a_label_graph_comes_from_the_training_part_and_survives_a_stop(tmp_path
         train(small_config(tmp_path / "stopped", cache, **settings), progress=False)
     monkeypatch.undo()
     learnt = []
-    monkeypatch.setattr("contextcaps.models.rivals.ml_gcn.MLGCNHead.learn_labels", lambda *_: learnt.append(1))
+    monkeypatch.setattr("contextcaps.models.baselines.ml_gcn.MLGCNHead.learn_labels", lambda *_: learnt.append(1))
     resume(tmp_path / "stopped", progress=False)
     assert learnt == []
     assert finals(tmp_path / "stopped")["model"] == finals(tmp_path / "whole")["model"]

@@ -6,16 +6,16 @@ Ridnik et al., "ML-Decoder: Scalable and Versatile Classification Head", 2021, h
 import torch
 from torch import Tensor, nn
 
+from contextcaps.models.baselines.attention import Attention, FeedForward
+from contextcaps.models.baselines.baseline_head import BaselineHead, start_embedding, tokens
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head_base import Step, count_weights
-from contextcaps.models.rivals.attention import Attention, FeedForward
-from contextcaps.models.rivals.head import RivalHead, start_embedding, tokens
 from contextcaps.models.sections import MLDecoderConfig
 
 __all__ = ["MLDecoderHead"]
 
 
-class MLDecoderHead(RivalHead):
+class MLDecoderHead(BaselineHead):
     """Queries → cross-attention over the grid cells → feed-forward → each query's share of the classes.
 
     As in the paper: no self-attention, queries that are drawn once and not learnt (the attention's first layer learns

@@ -1,16 +1,16 @@
 """Heads to compare capsules with, on the same backbones, written from their papers."""
 
+from contextcaps.models.baselines.baseline_head import BaselineHead
+from contextcaps.models.baselines.ml_decoder import MLDecoderHead
+from contextcaps.models.baselines.ml_gcn import MLGCNHead
+from contextcaps.models.baselines.pooling import PoolingHead
+from contextcaps.models.baselines.query2label import Query2LabelHead
 from contextcaps.models.config import ModelConfig
-from contextcaps.models.rivals.head import RivalHead
-from contextcaps.models.rivals.ml_decoder import MLDecoderHead
-from contextcaps.models.rivals.ml_gcn import MLGCNHead
-from contextcaps.models.rivals.pooling import PoolingHead
-from contextcaps.models.rivals.query2label import Query2LabelHead
 
-__all__ = ["MLDecoderHead", "MLGCNHead", "PoolingHead", "Query2LabelHead", "RivalHead", "build_rival"]
+__all__ = ["MLDecoderHead", "MLGCNHead", "PoolingHead", "Query2LabelHead", "BaselineHead", "build_baseline"]
 
 
-def build_rival(config: ModelConfig, in_channels: int, grid: tuple[int, int]) -> RivalHead:
+def build_baseline(config: ModelConfig, in_channels: int, grid: tuple[int, int]) -> BaselineHead:
     """Build the head that a configuration has, for features of so many channels on such a grid."""
     if config.pooling is not None:
         return PoolingHead(config, config.pooling, in_channels, grid)
@@ -20,4 +20,4 @@ def build_rival(config: ModelConfig, in_channels: int, grid: tuple[int, int]) ->
         return Query2LabelHead(config, config.query2label, in_channels, grid)
     if config.ml_gcn is not None:
         return MLGCNHead(config, config.ml_gcn, in_channels, grid)
-    raise ValueError(f"config: expected one of a rival head, got the head {config.head}")
+    raise ValueError(f"config: expected one of a baseline head, got the head {config.head}")

@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor, nn
 
+from contextcaps.models.baselines.baseline_head import BaselineHead
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head_base import Step, count_weights
-from contextcaps.models.rivals.head import RivalHead
 from contextcaps.models.sections import PoolingConfig
 
 __all__ = ["PoolingHead"]
 
 
-class PoolingHead(RivalHead):
+class PoolingHead(BaselineHead):
     """logits = W · pool(features) + b, where the pool over positions is the mean (`gap`) or the maximum (`gmp`)."""
 
     def __init__(self, config: ModelConfig, own: PoolingConfig, in_channels: int, grid: tuple[int, int]) -> None:
