@@ -21,7 +21,7 @@ class Scores:
     """A network's scores of every image, without and with some labels known."""
 
     predictions: Predictions
-    """Of the images alone."""
+    """Predictions without known labels."""
     told: dict[float, tuple[Tensor, Tensor]]
     """Share of the labels that it was told → which ones [n, J], and its scores then [n, J]."""
 

@@ -42,9 +42,9 @@ class CompactVotes:
     classes: int
     """J."""
     potentials: tuple[Tensor, ...]
-    """Of the CRF: none, one pairwise matrix [J, J], or two factors [J, r]; in the capsules' precision."""
+    """The CRF's potentials: none, one pairwise matrix [J, J], or two factors [J, r]; in the capsules' precision."""
     iterations: int
-    """Of the CRF."""
+    """Mean-field iterations of the CRF."""
 
     @classmethod
     def prepare(

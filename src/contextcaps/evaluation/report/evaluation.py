@@ -86,13 +86,13 @@ class Evaluation:
     metrics: dict[str, Metric]
     """By name: mAP, micro_AP, sample_AP, CF1@0.5, CF1@tuned, top3_recall, ECE, …"""
     reliability: dict[str, Reliability]
-    """Of "model" and "prior"."""
+    """Reliability diagrams of "model" and "prior"."""
     curves: dict[str, PrecisionRecall]
-    """Of "model" and "prior"."""
+    """Precision-recall curves of "model" and "prior"."""
     resamples: int
-    """How many the intervals come from."""
+    """Bootstrap resamples behind each interval."""
     seed: int
-    """Of the resampling."""
+    """Seed of the bootstrap."""
 
     @property
     def left_out(self) -> int:

@@ -158,7 +158,7 @@ class Report:
     missing: tuple[str, ...]
     """Runs of the plan that are not finished, such as "capsnet, seed 2"."""
     images: int
-    """Of the test part."""
+    """Images of the test part."""
     classes: int
     resamples: int
 

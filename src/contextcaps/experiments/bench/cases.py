@@ -99,7 +99,7 @@ class Case:
     model: str
     """One of `HEADS`; of a whole network the preset."""
     size: Size
-    """Of a whole network, its batch and its classes."""
+    """Sizes of the head; a whole network takes its batch and its classes alone."""
     way: str
     """One of `ways.WAYS`; "auto" for a whole network, whose head chooses."""
     precision: Precision

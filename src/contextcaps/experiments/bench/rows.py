@@ -22,7 +22,7 @@ class Row:
     seconds: float = math.nan
     """Median over the repetitions; NaN where it did not run."""
     least_seconds: float = math.nan
-    """Of the fastest repetition."""
+    """Seconds of the fastest repetition."""
     repetitions: int = 0
     peak: float = math.nan
     """Bytes: the most memory in use during the calls, with weights, inputs and gradients; NaN where not known."""
