@@ -166,6 +166,17 @@ def test_a_second_backward_pass_and_the_same_bits_twice(model) -> None:
         assert torch.equal(one, three)
 
 
+@pytest.mark.parametrize("model", ["capsnet-rw-crf", "contextcaps"])
+def test_the_same_bits_without_autograd(model) -> None:
+    head = made_head(model, "triton", (1, 3, 5, 2)).to(DEVICE)
+    capsules = torch.randn(2, head.capsules, 3, device=DEVICE)
+    recorded = head.decide(capsules)  # through the dispatcher of custom operators
+    with torch.no_grad():  # past it
+        assert torch.equal(head.decide(capsules), recorded)
+    with torch.inference_mode():
+        assert torch.equal(head.decide(capsules), recorded)
+
+
 def test_votes_are_freed_by_the_backward_pass() -> None:
     capsules = torch.randn(2, 3, 4, device=DEVICE, requires_grad=True)
     weight = torch.randn(3, 4, 5, 2, device=DEVICE)
@@ -322,12 +333,12 @@ def test_deviations_from_uniform_weights() -> None:
     ],
 )
 def test_heads_that_the_kernels_do_not_know_are_refused(model, settings, reason) -> None:
-    head = made_head(model, "triton", **settings)
+    head = made_head(model, "triton", **settings).to(DEVICE)
     with pytest.raises(EngineUnavailableError, match=reason):
-        head.decide(torch.zeros(1, head.capsules, SMALL[1]))
+        head.decide(torch.zeros(1, head.capsules, SMALL[1], device=DEVICE))
 
 
 def test_precisions_that_the_kernels_do_not_know_are_refused() -> None:
-    head = made_head("contextcaps", "triton").double()
+    head = made_head("contextcaps", "triton").double().to(DEVICE)
     with pytest.raises(ValueError, match="float32, bfloat16 and float16, not float64"):
-        head.decide(torch.zeros(1, head.capsules, SMALL[1], dtype=torch.float64))
+        head.decide(torch.zeros(1, head.capsules, SMALL[1], dtype=torch.float64, device=DEVICE))

@@ -5,11 +5,22 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from contextcaps.capsules import CorrelationModule, MeanFieldCRF
 from contextcaps.capsules.guards import require_tensor
 
-__all__ = ["Engine", "Factors", "VoteOperands", "empty_like", "given_tensors", "needed_gradients", "split_settings"]
+__all__ = [
+    "Engine",
+    "Factors",
+    "VoteOperands",
+    "empty_like",
+    "given_tensors",
+    "is_plain_call",
+    "needed_gradients",
+    "split_settings",
+]
 
 
 class VoteOperands(NamedTuple):
@@ -99,6 +110,18 @@ class Engine(Protocol):
 
     def correlation_weights(self, module: CorrelationModule, feature_map: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the correlation module's weights for a map [B, H, W], as [B, K, J]."""
+
+
+def is_plain_call(tensor: Tensor) -> bool:
+    """Return whether an operator of this tensor may be called as the function that it is.
+
+    So it is where nobody records or rewrites the call: no autograd, compiler, tracer, vmap or dispatch mode. The
+    dispatcher of custom operators takes the CPU longer than the kernels of a small head take a GPU.
+    """
+    if type(tensor) not in (Tensor, Parameter) or torch.is_grad_enabled():
+        return False
+    recorded = torch.compiler.is_compiling() or torch._C._get_tracing_state() or is_in_torch_dispatch_mode()
+    return not (recorded or torch._C._are_functorch_transforms_active())
 
 
 # An operator's results are tensors: for a gradient of what was not given, it returns one without elements.

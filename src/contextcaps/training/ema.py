@@ -32,8 +32,9 @@ class EMA:
         """Take the weights after one step into the mean."""
         self.steps += 1
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        for name, tensor in _floating(network):
-            self.means[name].lerp_(tensor.detach(), 1 - decay)
+        means = [_local(mean) for mean in self.means.values()]
+        weights = [_local(tensor.detach()) for _, tensor in _floating(network)]
+        torch._foreach_lerp_(means, weights, 1 - decay)  # a few kernels for all tensors, not one for each
 
     @contextlib.contextmanager
     def inside(self, network: nn.Module) -> Iterator[None]:
@@ -70,6 +71,11 @@ def _floating(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in (*network.named_parameters(), *network.named_buffers()):
         if tensor.is_floating_point():
             yield name, tensor
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """Return this process's part of a tensor that processes share, or the tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _whole(tensor: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from contextcaps.capsules import CorrelationModule
+from contextcaps.engines.operands import is_plain_call
 from contextcaps.engines.triton import correlation_kernels
 from contextcaps.engines.triton.available import INTERPRETED
 
@@ -29,11 +30,10 @@ def weights_by_capsule(given: Tensor, uniform: bool = False) -> Tensor:
     """
     if given.shape[1] == 0:  # one capsule has all the weight
         return given.new_ones(len(given), 1, given.shape[2])
-    return _weights(given, uniform)
+    return (_weights_at_once if is_plain_call(given) else _weights)(given, uniform)
 
 
-@torch.library.custom_op("contextcaps::triton_correlation_weights", mutates_args=())
-def _weights(given: Tensor, uniform: bool) -> Tensor:
+def _weights_at_once(given: Tensor, uniform: bool) -> Tensor:
     batch, fewer, classes = given.shape
     weights = given.new_empty(batch, fewer + 1, classes)
     grid, sizes = _sizes(batch, classes)
@@ -42,6 +42,9 @@ def _weights(given: Tensor, uniform: bool) -> Tensor:
             given.contiguous(), weights, fewer + 1, classes, UNIFORM=uniform, **sizes
         )
     return weights
+
+
+_weights = torch.library.custom_op("contextcaps::triton_correlation_weights", _weights_at_once, mutates_args=())
 
 
 @_weights.register_fake

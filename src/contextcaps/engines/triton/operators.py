@@ -17,6 +17,7 @@ from contextcaps.engines.operands import (
     VoteOperands,
     empty_like,
     given_tensors,
+    is_plain_call,
     needed_gradients,
     split_settings,
 )
@@ -37,7 +38,8 @@ def route(
 ) -> tuple[Tensor, Tensor]:
     """Return decisions and sums [B, J, I] by dynamic routing; the arguments are those of `Engine.route`."""
     votes.require_routing(gain, bias, factors, couplings)
-    both, *_ = _route(
+    operator = _route_at_once if is_plain_call(votes.capsules) else _route
+    both, *_ = operator(
         votes.capsules, votes.weight, *votes.potentials, factors, couplings, bias, gain, votes.crf_iterations,
         iterations, votes.dtype,
     )  # fmt: skip
@@ -47,9 +49,8 @@ def route(
 def weighted_sum(votes: VoteOperands, weights: Tensor) -> Tensor:
     """Return Σ_k weights_kj · vote_kj, [B, J, I], with weights [B, K, J]."""
     votes.require_weights("weights", weights, per_class=True)
-    sums, *_ = _weighted_sum(
-        votes.capsules, votes.weight, *votes.potentials, weights, votes.crf_iterations, votes.dtype
-    )
+    operator = _weighted_sum_at_once if is_plain_call(votes.capsules) else _weighted_sum
+    sums, *_ = operator(votes.capsules, votes.weight, *votes.potentials, weights, votes.crf_iterations, votes.dtype)
     return sums
 
 
@@ -72,8 +73,7 @@ def _compact(
 # Dynamic routing
 
 
-@torch.library.custom_op("contextcaps::triton_route", mutates_args=())
-def _route(
+def _route_at_once(
     capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, factors: Tensor | None,
     couplings: Tensor | None, bias: Tensor | None, gain: Tensor, crf_iterations: int, iterations: int,
     dtype: torch.dtype,
@@ -85,6 +85,9 @@ def _route(
         results = Routing(source, votes).route(Factors(factors, couplings), iterations, gain, bias)
     both, sums, states = results
     return both, votes, source.capsules, source.weight, sums, states
+
+
+_route = torch.library.custom_op("contextcaps::triton_route", _route_at_once, mutates_args=())
 
 
 @_route.register_fake
@@ -127,8 +130,7 @@ def _(gradient: Tensor, votes: Tensor, *given: Any) -> tuple[Tensor, ...]:
 # Weighted sums
 
 
-@torch.library.custom_op("contextcaps::triton_weighted_sum", mutates_args=())
-def _weighted_sum(
+def _weighted_sum_at_once(
     capsules: Tensor, weight: Tensor, pairwise: Tensor | None, right: Tensor | None, weights: Tensor,
     crf_iterations: int, dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -137,6 +139,9 @@ def _weighted_sum(
         source = _prepared(capsules, weight, pairwise, right, crf_iterations=crf_iterations, dtype=dtype)
         votes = source.compute()
         return Routing(source, votes).weighted_sum(weights), votes, source.capsules, source.weight
+
+
+_weighted_sum = torch.library.custom_op("contextcaps::triton_weighted_sum", _weighted_sum_at_once, mutates_args=())
 
 
 @_weighted_sum.register_fake
