@@ -20,6 +20,7 @@ from contextcaps.cli import dispatch, main
 from contextcaps.cli.command import Command
 from contextcaps.cli.parsing import flags_of
 from contextcaps.exit_codes import ExitCode
+from contextcaps.out_of_memory import NotEnoughMemory
 
 
 def _commands(group=dispatch.COMMANDS, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type[Command]]]:
@@ -219,6 +220,12 @@ class _StoppedRun(KeyboardInterrupt):
             ExitCode.OUT_OF_MEMORY,
             "contextcaps: out of memory; try a smaller --batch-size\n",
         ),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+            ExitCode.OUT_OF_MEMORY,
+            "contextcaps: out of memory; try a smaller --batch-size\n",
+        ),
+        (NotEnoughMemory("2 do not fit"), ExitCode.OUT_OF_MEMORY, "contextcaps: 2 do not fit\n"),
         (KeyboardInterrupt(), ExitCode.INTERRUPTED, "contextcaps: stopped\n"),
         (_StoppedRun("saved; go on with"), ExitCode.INTERRUPTED, "contextcaps: saved; go on with\n"),
         (SystemExit(ExitCode.FAILED), ExitCode.FAILED, ""),
@@ -236,6 +243,9 @@ def test_errors_end_in_a_message_and_an_exit_code(error, code, told, capsys, mon
 def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch) -> None:
     monkeypatch.setattr("contextcaps.cli.models.Models.run", _raising(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
+        main(["models"])
+    monkeypatch.setattr("contextcaps.cli.models.Models.run", _raising(RuntimeError("shapes differ")))
+    with pytest.raises(RuntimeError, match="shapes differ"):
         main(["models"])
 
 

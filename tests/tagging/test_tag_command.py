@@ -9,6 +9,7 @@ import sys
 
 import pyarrow.parquet
 import pytest
+import torch
 
 from contextcaps.cli import main
 
@@ -44,6 +45,20 @@ def test_bad_images_have_rows_and_end_in_exit_code_1(form, model, album, capsys)
     else:
         assert len(path.read_text().splitlines()) == 9 + (form == "csv")
     assert sorted(os.listdir(album.parent)) == ["album", path.name]
+
+
+def test_out_of_memory_is_exit_code_4(model, album, capsys) -> None:
+    def ask_for_too_much(module: torch.nn.Module, inputs: tuple) -> None:
+        if len(inputs[0]) == 3:  # tagging, and not the two images by which loading measures the features
+            torch.empty(1 << 55)  # more than any address space: the allocator's own error
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(ask_for_too_much)
+    try:
+        code, out, err = _run([model, *(album / f"{i}.png" for i in (0, 1, 4)), "--quiet"], capsys)
+    finally:
+        hook.remove()
+    assert (code, out) == (4, "")
+    assert err == "contextcaps: batch_size: 3 images at once do not fit into the memory of cpu; try fewer\n"
 
 
 def test_names_come_from_standard_input(model, album, capsys, monkeypatch) -> None:

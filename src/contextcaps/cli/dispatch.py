@@ -18,6 +18,7 @@ from contextcaps.cli.parsing import did_you_mean, parse, pointing_at_help
 from contextcaps.cli.tag import TagImages
 from contextcaps.cli.train import Train
 from contextcaps.exit_codes import ExitCode
+from contextcaps.out_of_memory import is_out_of_memory
 from contextcaps.rank_zero import is_rank_zero
 
 __all__ = ["COMMANDS", "main"]
@@ -72,24 +73,20 @@ def _exit_code(error: BaseException) -> ExitCode | None:
     """Return how the process ends with an error; its class may say so. None for one that nobody expects."""
     if hasattr(error, "exit_code"):
         return ExitCode(error.exit_code)
+    if is_out_of_memory(error):
+        return ExitCode.OUT_OF_MEMORY
     codes: list[tuple[tuple[type[BaseException], ...], ExitCode]] = [
         ((ValueError, ImportError), ExitCode.BAD_INPUT),
         ((OSError,), ExitCode.FAILED),
-        (_out_of_memory_errors(), ExitCode.OUT_OF_MEMORY),
         ((KeyboardInterrupt,), ExitCode.INTERRUPTED),
     ]
     return next((code for kinds, code in codes if isinstance(error, kinds)), None)
 
 
 def _message(error: BaseException) -> str:
-    if isinstance(error, _out_of_memory_errors()):
+    if is_out_of_memory(error) and not hasattr(error, "exit_code"):
         return "out of memory; try a smaller --batch-size"
     return str(error) or "stopped"
-
-
-def _out_of_memory_errors() -> tuple[type[BaseException], ...]:
-    torch = sys.modules.get("torch")  # only what has loaded it can raise its error
-    return (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
 
 
 def _find(words: Sequence[str]) -> Command:

@@ -27,6 +27,7 @@ from contextcaps.models.config import ModelConfig
 from contextcaps.models.head import CapsuleHead
 from contextcaps.models.head_base import Head, ModelOutput, Step, count_weights
 from contextcaps.models.saving import MODEL_CARD, ModelFileError, find_files, load_weights, read_config, write_files
+from contextcaps.out_of_memory import is_out_of_memory
 
 __all__ = ["CapsuleNetwork"]
 
@@ -194,6 +195,8 @@ class CapsuleNetwork(
             with torch.random.fork_rng(devices=[]):
                 features = self.backbone((pixels - self.pixel_mean) / self.pixel_std)
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             height, width = self.config.image_size
             raise ValueError(
                 f"image_size: {height}×{width} px is too small for backbone {self.config.backbone!r} ({error}); "

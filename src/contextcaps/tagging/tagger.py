@@ -23,6 +23,7 @@ from contextcaps.data.problems import DataError
 from contextcaps.models.loading import load_model
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.trained import Trained
+from contextcaps.out_of_memory import NotEnoughMemory, is_out_of_memory
 from contextcaps.tagging.known import known_row
 from contextcaps.tagging.pixels import as_images, name_of, pixels_of
 
@@ -198,8 +199,10 @@ class Tagger:
             with torch.inference_mode():
                 told = None if known is None else known.to(self.device).expand(len(images), -1)  # [B, J]
                 scores = self.network(images, known=told).scores.float().cpu()  # [B, J]
-        except torch.OutOfMemoryError:
-            raise ValueError(
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise NotEnoughMemory(
                 f"batch_size: {len(images)} images at once do not fit into the memory of {self.device}; try fewer"
             ) from None
         return scores.clone()  # outside inference mode, so that callers may modify them

@@ -23,10 +23,11 @@ from contextcaps.evaluation.scoring import class_order, score
 from contextcaps.models import CapsuleNetwork
 from contextcaps.models.loading import load_model
 from contextcaps.models.trained import Trained
+from contextcaps.out_of_memory import is_out_of_memory
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part, open_parts
-from contextcaps.training.failures import OUT_OF_MEMORY_ERRORS, OutOfMemory
+from contextcaps.training.failures import OutOfMemory
 from contextcaps.training.processes import (
     device_name,
     make_fabric,
@@ -135,7 +136,9 @@ def evaluate(
 
     try:
         scores = score(network.to(fabric.device), loader, part.source, used, shown, known, seed)
-    except OUT_OF_MEMORY_ERRORS as error:
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
         raise OutOfMemory("out of memory; try a smaller --batch-size", None if run is None else run.folder) from error
     found = scores.predictions
     folder = _folder(run, out, part, name, own)

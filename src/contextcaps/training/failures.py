@@ -12,13 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar
 
-import torch
-
 from contextcaps.exit_codes import ExitCode
+from contextcaps.out_of_memory import is_out_of_memory
 from contextcaps.training.runs import FailureKind, Run, now
 
 __all__ = [
-    "OUT_OF_MEMORY_ERRORS",
     "DiskFull",
     "Diverged",
     "Interruption",
@@ -27,9 +25,6 @@ __all__ = [
     "TrainingFailure",
     "record_failures",
 ]
-
-OUT_OF_MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError)
-"""Errors of torch and Python for memory that has run out."""
 
 
 class TrainingFailure(OSError):
@@ -145,7 +140,7 @@ def _record(run: Run | None, **facts: Any) -> None:
 
 def _typed(error: BaseException, run: Run | None) -> BaseException:
     """Return the failure that a library's error stands for, or the error itself."""
-    if isinstance(error, OUT_OF_MEMORY_ERRORS):
+    if is_out_of_memory(error):
         return OutOfMemory(
             "out of memory; a run keeps its settings, so train anew in another folder (--out) with a smaller "
             "--batch-size (and --accumulate for the same step), --precision bf16, or a smaller head, such as "

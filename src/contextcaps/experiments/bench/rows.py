@@ -6,10 +6,9 @@ import io
 import math
 from collections.abc import Iterable, Mapping
 
-import torch
-
 from contextcaps.documents import shortened
 from contextcaps.experiments.bench.cases import Case
+from contextcaps.out_of_memory import is_out_of_memory
 
 __all__ = ["Row", "ratio", "rows_csv"]
 
@@ -40,7 +39,7 @@ class Row:
         text = str(error)
         if isinstance(error, MemoryError):
             return cls(case, reason=text, out_of_memory=True)
-        if isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "can't allocate memory" in text:
+        if is_out_of_memory(error):
             return cls(case, reason="out of memory", out_of_memory=True)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         told = lines[0] if isinstance(error, ValueError) and lines else f"{type(error).__name__}: {' '.join(lines[:2])}"

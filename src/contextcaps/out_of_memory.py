@@ -1,0 +1,29 @@
+"""Out of memory: recognise the errors that mean it, and say it to who called."""
+
+import sys
+from typing import ClassVar
+
+from contextcaps.exit_codes import ExitCode
+
+__all__ = ["NotEnoughMemory", "is_out_of_memory"]
+
+
+class NotEnoughMemory(MemoryError):
+    """The device or the machine has not enough memory; the message says for what, and what to do."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.OUT_OF_MEMORY
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error of Python or torch means that memory has run out.
+
+    PyTorch has an exception of its own for a GPU's allocator. Its CPU allocator and CUDA's libraries raise a plain
+    `RuntimeError`, which nothing but its text tells apart. torch is not imported: only what has loaded it raises them.
+    """
+    if isinstance(error, MemoryError):
+        return True
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(error, RuntimeError):
+        return False
+    text = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "can't allocate memory" in text
