@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from contextcaps.capsules import DynamicRouting, EMRouting, MeanFieldCRF
-from contextcaps.engines import choose, choose_engine
+from contextcaps.engines import EngineUnavailableError, choose, choose_engine
+from contextcaps.models import create_model
 
 WEIGHT = torch.zeros(1, 1, 4, 2)  # [D, A, J, I]: eight votes a capsule
 
@@ -52,7 +53,24 @@ def test_without_triton() -> None:
 
 @pytest.mark.parametrize("routing", [EMRouting(4), DynamicRouting(normalize="capsules")])
 def test_what_needs_all_votes_at_once(routing) -> None:
-    for requested in ("auto", "lean", "plain"):
+    for requested in ("auto", "plain"):
         assert choose_engine(requested, capsules(1 << 24), WEIGHT, None, routing) == "plain"
-    with pytest.raises(ValueError, match=r"expected 'auto' or 'plain', got 'triton': .* needs all votes at once"):
-        choose_engine("triton", capsules(1 << 24), WEIGHT, None, routing)
+    for requested in ("lean", "triton"):
+        refusal = rf"engine: expected 'auto' or 'plain', got '{requested}': .* needs all votes at once"
+        with pytest.raises(EngineUnavailableError, match=refusal):
+            choose_engine(requested, capsules(1 << 24), WEIGHT, None, routing)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "settings", "reason"),
+    [
+        ("capsnet-em", "lean", {}, "EM routing needs all votes"),
+        ("capsnet-em", "triton", {}, "EM routing needs all votes"),
+        ("capsnet", "lean", {"routing": {"normalize": "capsules"}}, "a softmax over capsules needs all votes"),
+        ("capsnet-rw-crf-literal", "triton", {}, "not Algorithm 1 to the letter"),
+        ("capsnet-rw-crf", "triton", {"crf": {"per_attribute": True}}, "one pairwise matrix for all attributes"),
+    ],
+)
+def test_a_head_is_not_built_for_an_engine_that_does_not_know_it(model, engine, settings, reason) -> None:
+    with pytest.raises(EngineUnavailableError, match=f"got '{engine}': .*{reason}"):
+        create_model(model, 5, 32, "small", engine=engine, **settings)

@@ -18,7 +18,7 @@ pytest.importorskip("triton")
 
 from contextcaps.capsules import correlation_weights
 from contextcaps.capsules.mean_field import MeanFieldCRF
-from contextcaps.engines import EngineUnavailableError, VoteOperands
+from contextcaps.engines import VoteOperands
 from contextcaps.engines.triton import operators, routing, votes
 from contextcaps.engines.triton.correlation import weights_by_capsule
 from contextcaps.engines.triton.streamed_crf import StreamedCRF
@@ -321,21 +321,6 @@ def test_deviations_from_uniform_weights() -> None:
     alpha = torch.arange(1, 7).sqrt()[None, :, None] * (1 + deviation)
     found = weights_by_capsule(deviation.to(DEVICE), uniform=True)
     torch.testing.assert_close(found, weights_by_capsule(alpha.to(DEVICE)))
-
-
-@pytest.mark.parametrize(
-    ("model", "settings", "reason"),
-    [
-        ("capsnet-em", {}, "EM routing needs all votes"),
-        ("capsnet", {"routing.normalize": "capsules"}, "a softmax over capsules needs all votes"),
-        ("capsnet-rw-crf-literal", {}, "not Algorithm 1 to the letter"),
-        ("capsnet-rw-crf", {"crf.per_attribute": True}, "one pairwise matrix for all attributes"),
-    ],
-)
-def test_heads_that_the_kernels_do_not_know_are_refused(model, settings, reason) -> None:
-    head = made_head(model, "triton", **settings).to(DEVICE)
-    with pytest.raises(EngineUnavailableError, match=reason):
-        head.decide(torch.zeros(1, head.capsules, SMALL[1], device=DEVICE))
 
 
 def test_precisions_that_the_kernels_do_not_know_are_refused() -> None:

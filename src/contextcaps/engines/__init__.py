@@ -18,6 +18,7 @@ from contextcaps.engines.choose import (
     choose_engine,
     computing_dtype,
     load_engine,
+    require_engine,
 )
 from contextcaps.engines.operands import Engine, VoteOperands
 
@@ -30,4 +31,5 @@ __all__ = [
     "choose_engine",
     "computing_dtype",
     "load_engine",
+    "require_engine",
 ]

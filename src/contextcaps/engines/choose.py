@@ -10,7 +10,15 @@ from contextcaps.capsules import DynamicRouting, EMRouting, MeanFieldCRF
 from contextcaps.engines.operands import Engine
 from contextcaps.engines.triton.available import why_not_triton
 
-__all__ = ["EngineName", "EngineUnavailableError", "RequestedEngine", "choose_engine", "computing_dtype", "load_engine"]
+__all__ = [
+    "EngineName",
+    "EngineUnavailableError",
+    "RequestedEngine",
+    "choose_engine",
+    "computing_dtype",
+    "load_engine",
+    "require_engine",
+]
 
 EngineName = Literal["plain", "lean", "triton"]
 RequestedEngine = Literal["auto", "plain", "lean", "triton"]
@@ -22,11 +30,27 @@ _TRITON_FROM = 1 << 20  # votes; below, starting the kernels takes longer than t
 
 
 class EngineUnavailableError(ValueError):
-    """The triton engine was requested and cannot compute a head, for a `reason`."""
+    """An engine was requested by name and cannot compute a head, for a `reason`."""
 
-    def __init__(self, expected: str, reason: str) -> None:
-        super().__init__(f"engine: expected {expected}, got 'triton': {reason}")
+    def __init__(self, requested: EngineName, expected: str, reason: str) -> None:
+        super().__init__(f"engine: expected {expected}, got {requested!r}: {reason}")
         self.reason = reason
+
+
+def require_engine(
+    requested: RequestedEngine, weight: Tensor, crf: MeanFieldCRF | None, routing: DynamicRouting | EMRouting | None
+) -> None:
+    """Refuse an engine requested by name that cannot compute a head, on whatever device; as in `choose_engine`.
+
+    Raises:
+        EngineUnavailableError: what the engine is, and what of the head it does not know.
+    """
+    if requested in ("auto", "plain"):
+        return
+    if (reason := _why_plain(weight, routing)) is not None:
+        raise EngineUnavailableError(requested, "'auto' or 'plain'", reason)
+    if requested == "triton" and (reason := _why_not_crf(crf)) is not None:
+        raise EngineUnavailableError(requested, "'auto', 'lean' or 'plain'", reason)
 
 
 def choose_engine(
@@ -44,29 +68,21 @@ def choose_engine(
     Raises:
         EngineUnavailableError: an engine was requested that cannot compute this head here.
     """
-    if requested == "plain":
-        return "plain"
-    why_not = _why_plain(weight, routing)
-    if why_not is not None:
-        if requested == "triton":
-            raise EngineUnavailableError("'auto' or 'plain'", why_not)
-        return "plain"
-    if requested == "lean":
-        return "lean"
+    require_engine(requested, weight, crf, routing)
+    if requested in ("plain", "lean"):
+        return requested
     dtype = computing_dtype(capsules)
     why_not = why_not_triton(capsules.device, dtype)
-    unknown = _why_not_crf(crf)
     if requested == "triton":
-        reason = why_not or unknown
-        if reason is not None:
-            raise EngineUnavailableError("'auto', 'lean' or 'plain'", reason)
+        if why_not is not None:
+            raise EngineUnavailableError(requested, "'auto', 'lean' or 'plain'", why_not)
         return "triton"
-    if torch.compiler.is_exporting():
+    if torch.compiler.is_exporting() or _why_plain(weight, routing) is not None:
         return "plain"
     votes = capsules.shape[0] * capsules.shape[1] * weight.shape[2] * weight.shape[3]
     lean_from = _LEAN_FROM if capsules.device.type == "cpu" else _LEAN_ON_GPU_FROM
     if capsules.is_cuda and dtype != torch.float32 and votes >= _TRITON_FROM and why_not is None:
-        if unknown is None:
+        if _why_not_crf(crf) is None:
             return "triton"
         lean_from = _LEAN_FOR_TRITON_FROM
     return "lean" if votes >= lean_from else "plain"

@@ -26,6 +26,7 @@ from contextcaps.engines import (
     choose_engine,
     computing_dtype,
     load_engine,
+    require_engine,
 )
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head_base import Head, Intermediates, ModelOutput, Step, count_weights
@@ -97,6 +98,7 @@ class CapsuleHead(Head):
             self.routing = DynamicRouting(config.routing.iterations, initial_as, config.routing.normalize, bias_shape)
         elif bias_shape is not None:
             self.bias = nn.Parameter(torch.zeros(bias_shape))  # [J, I]
+        require_engine(config.engine, self.votes.weight, self.crf, self.routing)
         self.takes_any_size = own.share_votes and self.correlation is None
 
     def forward(self, features: Tensor, return_intermediates: bool = False) -> ModelOutput:

@@ -69,7 +69,10 @@ def _measured(case: Case, device: torch.device, seconds: float) -> Row:
 def _head(case: Case, device: torch.device) -> tuple[nn.Module, Tensor, Callable[[], Tensor]]:
     """Return a head, its capsules, and the call that gives decisions [B, J, I]."""
     size, engine = case.size, WAYS[case.way]
-    head = make_head(case.model, size, engine, device)
+    try:
+        head = make_head(case.model, size, engine, device)
+    except EngineUnavailableError as error:
+        raise ValueError(error.reason) from None
     head.primary.requires_grad_(False)
     capsules = torch.randn(size.batch, size.capsules, size.attributes, device=device) / size.attributes**0.5
     with autocast(device, case.precision):
