@@ -85,17 +85,17 @@ class Configuration:
     @classmethod
     def _build(cls: type[Own], values: dict[str, Any]) -> Own:
         """Build the configuration from nested values, in which nothing is missing but fields without a default."""
-        settled = dict(values)
+        built = dict(values)
         for name, section in _sections(cls).items():
-            if settled[name] is not None:
+            if built[name] is not None:
                 try:
-                    settled[name] = section._build(settled[name])
+                    built[name] = section._build(built[name])
                 except ValueError as error:
                     raise ValueError(f"{name}.{error}") from None
         for name, kind in typing.get_type_hints(cls).items():
-            if name not in settled and typing.get_origin(kind) is not ClassVar:
+            if name not in built and typing.get_origin(kind) is not ClassVar:
                 raise ValueError(f"{name}: expected {_spell(kind)}, got none")
-        return cls(**settled)
+        return cls(**built)
 
     def to_yaml(self, path: str | Path | None = None) -> str:
         """Return the configuration as YAML text; write it to `path` if one is given."""

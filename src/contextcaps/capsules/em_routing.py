@@ -31,7 +31,7 @@ class EMRoutingResult(NamedTuple):
 
 
 def inverse_temperatures(iterations: int, final: float = 0.01) -> list[float]:
-    """Return the schedule λ_t = final · (1 − 0.95^(t+1)) that public implementations have settled on.
+    """Return the schedule λ_t = final · (1 − 0.95^(t+1)) of the public implementations.
 
     >>> [round(value, 6) for value in inverse_temperatures(3)]
     [0.0005, 0.000975, 0.001426]

@@ -3,41 +3,9 @@
 `page` (jinja2), `drawing` and `charts` (matplotlib, of the extra `train`) are imported where they are needed.
 """
 
-from contextcaps.documents.formats import (
-    MISSING,
-    count,
-    counted,
-    duration,
-    interval,
-    literal,
-    number,
-    percent,
-    printable,
-    shortened,
-    signed,
-    signed_interval,
-    significant,
-)
+from contextcaps.documents import formats as formats
+from contextcaps.documents.formats import *  # noqa: F403  # its list of names says what
 from contextcaps.documents.table import Cell, Column, Row, Section, Table, facts_table
 
-__all__ = [
-    "MISSING",
-    "Cell",
-    "Column",
-    "Row",
-    "Section",
-    "Table",
-    "count",
-    "counted",
-    "duration",
-    "facts_table",
-    "interval",
-    "literal",
-    "number",
-    "percent",
-    "printable",
-    "shortened",
-    "signed",
-    "signed_interval",
-    "significant",
-]
+__all__ = ["Cell", "Column", "Row", "Section", "Table", "facts_table"]
+__all__ += formats.__all__

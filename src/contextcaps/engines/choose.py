@@ -32,7 +32,7 @@ _TRITON_FROM = 1 << 20  # votes; below, starting the kernels takes longer than t
 class EngineUnavailableError(ValueError):
     """An engine was requested by name and cannot compute a head, for a `reason`."""
 
-    def __init__(self, requested: EngineName, expected: str, reason: str) -> None:
+    def __init__(self, requested: RequestedEngine, expected: str, reason: str) -> None:
         super().__init__(f"engine: expected {expected}, got {requested!r}: {reason}")
         self.reason = reason
 

@@ -13,7 +13,10 @@ from contextcaps.data.augmentation_config import AugmentationConfig
 from contextcaps.data.problems import OnBad
 from contextcaps.yaml_files import dump_yaml, parse_yaml
 
-__all__ = ["TrainConfig", "spell_options"]
+__all__ = ["LossName", "TrainConfig", "spell_options"]
+
+LossName = Literal["margin", "bce", "asl", "spread"]
+"""Names of the losses in `training/losses.py`."""
 
 
 def _parse_options(words: list[str]) -> dict[str, Any]:
@@ -109,7 +112,7 @@ class TrainConfig(Configuration):
     """Gradients longer than this are scaled to it; 0 for no clipping."""
     ema: float = 0.0
     """Decay of a running mean of the weights, such as 0.999, which is then validated and exported; 0 for none."""
-    loss: Literal["auto", "margin", "bce", "asl", "spread"] = "auto"
+    loss: Literal["auto", LossName] = "auto"
     """Margin (Sabour), binary cross-entropy, asymmetric (ASL), or spread loss; auto: margin where scores are lengths of
     capsules, cross-entropy where they are sigmoids (a field between decisions, the baseline heads)."""
     class_weights: Literal["none", "sqrt", "inverse", "effective"] = "none"

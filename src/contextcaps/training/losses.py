@@ -7,7 +7,7 @@ then still has a slope to climb.
 """
 
 from collections.abc import Callable
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch.nn.functional import logsigmoid
 
 from contextcaps.capsules.guards import require_between, require_tensor, upcast
 from contextcaps.models import ModelConfig
+from contextcaps.training.config import LossName
 
 __all__ = [
     "margin_loss",
@@ -138,7 +139,7 @@ def spread_loss(scores: Tensor, targets: Tensor, margin: float = 0.2, class_weig
     return _reduce(_weigh(terms, class_weights).flatten(1))
 
 
-LOSSES: dict[str, Callable[..., Tensor]] = {
+LOSSES: dict[LossName, Callable[..., Tensor]] = {
     "margin": margin_loss,
     "bce": length_cross_entropy,
     "asl": asymmetric_loss,
@@ -180,8 +181,8 @@ def _reduce(terms: Tensor) -> Tensor:
     return terms.sum(dim=1).mean()
 
 
-def resolve_loss(name: str, network: ModelConfig) -> Literal["margin", "bce", "asl", "spread"]:
+def resolve_loss(name: str, network: ModelConfig) -> LossName:
     """Return the loss that a name means for a network: "auto" is margin for lengths, cross-entropy for sigmoids."""
     if name != "auto":
-        return cast(Literal["margin", "bce", "asl", "spread"], name)
+        return cast(LossName, name)
     return "bce" if network.scores_are_sigmoids else "margin"

@@ -220,7 +220,7 @@ def check_run(wanted: TrainConfig, found: TrainConfig) -> None:
     """Refuse a run that is there already with other settings."""
     for field in dataclasses.fields(TrainConfig):
         ours, theirs = getattr(wanted, field.name), getattr(found, field.name)
-        if field.name in _PLACES or ours == "auto" or ours == theirs:  # auto: settled when the run began
+        if field.name in _PLACES or ours == "auto" or ours == theirs:  # auto: resolved when the run began
             continue
         raise RunError(
             f"{wanted.out}: holds a run with other settings ({field.name}: {theirs}, not {ours}); choose another "

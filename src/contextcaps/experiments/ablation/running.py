@@ -129,7 +129,7 @@ class Runner:
                 shared = len(self._running) > 1  # before any is taken off: two may end in one look
                 for ended in [each for each in self._running if each.process.poll() is not None]:
                     self._running.remove(ended)
-                    if self._settle(ended, shared):
+                    if self._take_result(ended, shared):
                         alone.append(ended.job)
                 self.watch.look()
                 if self._stops and not self._running:
@@ -170,7 +170,7 @@ class Runner:
         self._running.append(_Running(job, process, log, time.monotonic()))
         self.watch.begin(job.name)
 
-    def _settle(self, ended: _Running, shared: bool) -> bool:
+    def _take_result(self, ended: _Running, shared: bool) -> bool:
         """Note how a process has ended; return whether its run should be tried again alone."""
         ended.log.close()
         if ended.process.stdin is not None:

@@ -28,7 +28,7 @@ from contextcaps.experiments.bench.ways import WAYS, measure_case
 from contextcaps.models.registry import describe_model
 from contextcaps.training.processes import device_name
 
-__all__ = ["Bench", "run_bench", "settle", "show_bench"]
+__all__ = ["Bench", "resolve_settings", "run_bench", "show_bench"]
 
 _HOW_TO_READ = (
     "Time: the median of the repetitions, after a warm-up. Peak: memory with weights, inputs and gradients; "
@@ -60,7 +60,7 @@ def run_bench(settings: BenchSettings | None = None, out: Path | str = "runs/ben
             a run that is stopped leaves what it has.
         progress: a line for each measurement on the error stream.
     """
-    settings = settle(BenchSettings() if settings is None else settings)
+    settings = resolve_settings(BenchSettings() if settings is None else settings)
     folder = Path(out).expanduser()
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder, got a file; choose another with --out")
@@ -111,7 +111,7 @@ def show_bench(bench: Bench, console: Console) -> None:
     console.print(f"Written to {bench.folder}: {written}", soft_wrap=True, highlight=False)
 
 
-def settle(settings: BenchSettings) -> BenchSettings:
+def resolve_settings(settings: BenchSettings) -> BenchSettings:
     """Choose by the device what was left empty, and check everything.
 
     Raises:
