@@ -516,7 +516,7 @@ def asymmetric_loss(
     scores: ArrayLike,
     targets: ArrayLike,
     gamma_negative: float = 4.0,
-    gamma_positive: float = 1.0,
+    gamma_positive: float = 0.0,
     clip: float = 0.05,
     eps: float = 1e-6,
 ) -> float:
@@ -551,6 +551,36 @@ def spread_loss(scores: ArrayLike, targets: ArrayLike, margin: float = 0.2) -> f
                 if targets[b, present] == 1 and targets[b, absent] == 0:
                     total += max(0.0, margin - float(scores[b, present] - scores[b, absent])) ** 2
     return float(total / batch)
+
+
+def two_way_loss(scores: ArrayLike, targets: ArrayLike, temperature: float = 4.0, eps: float = 1e-6) -> float:
+    """softplus(log Σ_n exp(x_n) + T log Σ_p exp(-x_p / T)) within images, and within classes (Kobayashi 2023).
+
+    `scores` are probabilities, whose logits x are taken, of probabilities of at least ε; means over those with at least one present pair.
+    """
+    scores = _array(scores)  # [B, J]
+    targets = _array(targets)  # [B, J]
+    batch, classes = scores.shape
+
+    def term(pairs: list[tuple[int, int]]) -> float:
+        of_present, of_absent = 0.0, 0.0
+        for b, j in pairs:
+            probability = float(scores[b, j])
+            logit = math.log(max(probability, eps)) - math.log(max(1 - probability, eps))
+            if targets[b, j] == 1:
+                of_present += math.exp(-logit / temperature)
+            else:
+                of_absent += math.exp(logit)
+        return math.log(1 + of_absent * of_present**temperature)
+
+    total = 0.0
+    images = [[(b, j) for j in range(classes)] for b in range(batch)]
+    columns = [[(b, j) for b in range(batch)] for j in range(classes)]
+    for groups in (images, columns):
+        terms = [term(group) for group in groups if any(targets[pair] == 1 for pair in group)]
+        if terms:
+            total += sum(terms) / len(terms)
+    return float(total)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from contextcaps.models.baselines.attention import Attention, FeedForward
 from contextcaps.models.baselines.ml_gcn import label_graph
 from contextcaps.models.baselines.query2label import sine_positions
 
-BASELINES = ["gap", "gmp", "ml-decoder", "query2label", "ml-gcn"]
+BASELINES = ["gap", "gmp", "csra", "ml-decoder", "query2label", "ml-gcn"]
 CLASSES, CHANNELS, HEIGHT, WIDTH = 5, 6, 2, 3
 
 
@@ -38,6 +38,30 @@ def small_head(name: str, num_classes: int = CLASSES, **settings: object) -> Bas
 
 def features(batch: int = 2, height: int = HEIGHT, width: int = WIDTH) -> Tensor:
     return torch.randn(batch, CHANNELS, height, width, generator=torch.Generator().manual_seed(1)).double()
+
+
+@pytest.mark.parametrize("max_head", [True, False])
+def test_residual_attention_by_loops(max_head) -> None:
+    settings = {"csra.temperatures": (0.5, 3.0), "csra.max_head": max_head, "csra.attention_weight": 0.3}
+    head, batch = small_head("csra", **settings), features()
+    expected = torch.zeros(len(batch), CLASSES, dtype=torch.float64)
+    for number, classifier in enumerate(head.classifiers):
+        for b in range(len(batch)):
+            for j in range(CLASSES):
+                row = classifier.weight[j].tolist()
+                length = math.sqrt(sum(w * w for w in row))
+                scores = []
+                for y in range(HEIGHT):
+                    for x in range(WIDTH):
+                        cell = batch[b, :, y, x].tolist()
+                        scores.append(sum(w * v for w, v in zip(row, cell, strict=True)) / length)
+                if number == 2:
+                    attended = max(scores)
+                else:
+                    powers = [math.exp((0.5, 3.0)[number] * score) for score in scores]
+                    attended = sum(power * score for power, score in zip(powers, scores, strict=True)) / sum(powers)
+                expected[b, j] += sum(scores) / len(scores) + 0.3 * attended
+    torch.testing.assert_close(head.logits(batch), expected)
 
 
 # Plain Python, one number at a time.
@@ -245,7 +269,8 @@ def test_any_image_size(name) -> None:
     assert model.grid == (4, 4)
 
 
-@pytest.mark.parametrize("name", BASELINES)
+# CSRA's classifiers have length one, however they start.
+@pytest.mark.parametrize("name", [name for name in BASELINES if name != "csra"])
 @pytest.mark.parametrize(("num_classes", "backbone", "image_size"), [(2, "paper", 28), (80, "small", 64)])
 def test_starts_undecided(name, num_classes, backbone, image_size) -> None:
     torch.manual_seed(0)

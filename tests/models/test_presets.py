@@ -29,7 +29,7 @@ def test_the_paper_s_rows_are_registered() -> None:
     rows = ["capsnet", "capsnet-rw", "capsnet-rw-crf", "capsnet-rw-crf-corr"]
     assert list_models()[:5] == [*rows, "contextcaps"]
     assert set(LITERAL) == {"capsnet-rw-literal", "capsnet-rw-crf-literal", "contextcaps-literal"}
-    assert set(BASELINES) == {"gap", "gmp", "ml-decoder", "query2label", "ml-gcn"}
+    assert set(BASELINES) == {"gap", "gmp", "csra", "ml-decoder", "query2label", "ml-gcn"}
 
 
 def test_controls() -> None:

@@ -20,6 +20,7 @@ from contextcaps.training.losses import (
     margin_loss,
     resolve_loss,
     spread_loss,
+    two_way_loss,
 )
 
 Loss = Callable[..., Tensor]
@@ -30,7 +31,11 @@ REFERENCES = {
     "bce": reference.length_cross_entropy,
     "asl": reference.asymmetric_loss,
     "spread": reference.spread_loss,
+    "two-way": reference.two_way_loss,
 }
+SUMMED = {name: loss for name, loss in LOSSES.items() if name != "two-way"}  # over pairs of image and class
+every_summed_loss = pytest.mark.parametrize("loss", SUMMED.values(), ids=SUMMED)
+WITH_WHOLE_GRADIENT = {name: loss for name, loss in LOSSES.items() if name != "asl"}
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 
 
@@ -51,6 +56,7 @@ def test_losses_have_the_names_that_configurations_use() -> None:
         "bce": length_cross_entropy,
         "asl": asymmetric_loss,
         "spread": spread_loss,
+        "two-way": two_way_loss,
     }
     assert expected == LOSSES
 
@@ -72,6 +78,7 @@ def test_loss_with_other_settings_equals_reference(sizes: Sizes, seed: int, firs
         "bce": {"eps": first / 10},
         "asl": {"gamma_negative": 5 * first, "gamma_positive": 5 * second, "clip": first / 2, "eps": 1e-4},
         "spread": {"margin": first},
+        "two-way": {"temperature": 5 * first, "eps": second / 10},
     }
     for name, chosen in settings.items():
         fast = LOSSES[name](scores, targets, **chosen)
@@ -87,12 +94,15 @@ def test_loss_with_other_settings_equals_reference(sizes: Sizes, seed: int, firs
         (margin_loss, [0.0, 0.0], [1, 0], 0.81),  # the frozen start: 0.9² for each positive
         (length_cross_entropy, [0.5, 0.5], [1, 0], 2 * math.log(2)),
         (length_cross_entropy, [0.25], [0], -math.log(0.75)),
-        (asymmetric_loss, [0.8], [1], -0.2 * math.log(0.8)),  # (1 - p)¹ log p
+        (asymmetric_loss, [0.8], [1], -math.log(0.8)),  # γ⁺ = 0
         (asymmetric_loss, [0.3], [0], -(0.25**4) * math.log(0.75)),  # p_m = 0.3 - 0.05
         (asymmetric_loss, [0.05], [0], 0.0),  # an easy negative costs nothing
         (spread_loss, [0.5, 0.4, 0.1], [1, 0, 0], 0.01),  # (0.2 - 0.1)², and a gap of 0.4
         (spread_loss, [0.5, 0.5, 0.5], [1, 1, 0], 0.08),  # two pairs of gap 0
         (spread_loss, [0.5, 0.6], [1, 1], 0.0),  # no absent class, no pair
+        (two_way_loss, [0.5, 0.5], [1, 0], math.log(2)),  # logits of 0; nothing absent in the present class
+        (two_way_loss, [0.5, 0.5, 0.5], [1, 1, 0], math.log(1 + 2**4)),  # T log(1 + 1) = log 2⁴
+        (two_way_loss, [0.5, 0.9], [0, 0], 0.0),  # nothing present
     ],
 )
 def test_loss_by_hand(loss: Loss, scores: list[float], targets: list[int], expected: float) -> None:
@@ -162,7 +172,7 @@ def test_images_with_no_or_all_classes_present_are_finite(loss: Loss, present: b
     assert scores.grad.isfinite().all()
 
 
-@every_loss
+@every_summed_loss
 def test_doubling_the_batch_leaves_the_loss(loss: Loss) -> None:
     """The mean over images."""
     scores, targets = fixed_scores_and_targets()
@@ -178,7 +188,7 @@ def test_doubling_the_classes_doubles_the_loss(name: str, factor: int) -> None:
     torch.testing.assert_close(doubled, factor * LOSSES[name](scores, targets))
 
 
-@every_loss
+@every_summed_loss
 def test_loss_is_the_mean_of_each_image_alone(loss: Loss) -> None:
     scores, targets = fixed_scores_and_targets()
     alone = [loss(scores[image : image + 1], targets[image : image + 1]) for image in range(2)]
@@ -192,7 +202,7 @@ def test_permuting_classes_leaves_the_loss(loss: Loss) -> None:
     torch.testing.assert_close(loss(scores[:, order], targets[:, order]), loss(scores, targets))
 
 
-@every_loss
+@pytest.mark.parametrize("loss", WITH_WHOLE_GRADIENT.values(), ids=WITH_WHOLE_GRADIENT)
 def test_gradients_equal_finite_differences(loss: Loss) -> None:
     scores, targets = fixed_scores_and_targets()
     assert torch.autograd.gradcheck(lambda given_scores: loss(given_scores, targets), scores.requires_grad_())
@@ -241,8 +251,18 @@ def test_wrong_input_is_refused(loss: Loss, scores: Tensor, targets: object, nam
 CLASS_WEIGHTS = torch.tensor([0.5, 2.0, 0.0, 1.25, 7.0], dtype=torch.float64)
 
 
+@given(sizes=sizes_up_to(B=4, J=6), seed=seeds, left_out=st.integers(0, 63))
+def test_two_way_loss_leaves_out_classes_without_weight(sizes, seed, left_out) -> None:
+    scores, targets = draw_probabilities("B J", sizes, seed), draw_targets(sizes, seed + 1)
+    classes = [j for j in range(sizes["J"]) if not left_out >> j & 1] or [0]
+    weights = torch.zeros(sizes["J"], dtype=torch.float64)
+    weights[classes] = 1
+    alone = two_way_loss(scores[:, classes], targets[:, classes])
+    torch.testing.assert_close(two_way_loss(scores, targets, class_weights=weights), alone)
+
+
 @given(sizes=sizes_up_to(B=4, J=6), seed=seeds)
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", SUMMED)
 def test_weighted_loss_equals_a_loop_over_classes(sizes: Sizes, seed: int, name: str) -> None:
     """The loss is linear in the weights: each class's own part, by the plain-loop reference, times its weight."""
     scores, targets = draw_probabilities("B J", sizes, seed), draw_targets(sizes, seed + 1)
@@ -287,7 +307,16 @@ def test_class_weights_of_zero_leave_classes_out(loss: Loss) -> None:
     assert not scores.grad[:, 0].any()
 
 
-@every_loss
+def test_the_weights_of_the_asymmetric_loss_pass_no_gradient() -> None:
+    scores, targets = fixed_scores_and_targets()
+    scores.requires_grad_()
+    (found,) = torch.autograd.grad(asymmetric_loss(scores, targets, gamma_positive=1.0), scores)
+    p, shifted = scores.detach(), (scores.detach() - 0.05).clamp_min(0)
+    expected = torch.where(targets > 0, -(1 - p) / p, shifted**4 / (1 - shifted) * (shifted > 0)) / len(scores)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("loss", WITH_WHOLE_GRADIENT.values(), ids=WITH_WHOLE_GRADIENT)
 def test_gradients_with_class_weights_equal_finite_differences(loss: Loss) -> None:
     scores, targets = fixed_scores_and_targets()
     assert torch.autograd.gradcheck(

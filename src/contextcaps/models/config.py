@@ -8,6 +8,7 @@ from contextcaps.models.sections import (
     CapsuleConfig,
     CorrelationConfig,
     CRFConfig,
+    CSRAConfig,
     EMConfig,
     FieldConfig,
     InitialRoutingConfig,
@@ -25,7 +26,7 @@ _PHOTO_MEAN, _PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # EfficientNet-lite's were trained on (bytes − 127) / 128.
 _LITE_MEAN, _LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
 
-_HEADS = ("capsules", "pooling", "ml_decoder", "query2label", "ml_gcn")
+_HEADS = ("capsules", "pooling", "csra", "ml_decoder", "query2label", "ml_gcn")
 _OF_CAPSULES = ("routing", "em", "initial_routing", "crf", "correlation")
 
 
@@ -34,8 +35,8 @@ class ModelConfig(Configuration):
     """The configuration of a network. Fields left at None are filled in when the object is made.
 
     A section is None where the network has no such module. There is exactly one head: `capsules`, or one of `pooling`,
-    `ml_decoder`, `query2label` and `ml_gcn`. Capsules need something that makes decisions of their votes: `routing`,
-    `em`, or `correlation`, which goes along with either, too.
+    `csra`, `ml_decoder`, `query2label` and `ml_gcn`. Capsules need something that makes decisions of their votes:
+    `routing`, `em`, or `correlation`, which goes along with either, too.
     """
 
     _title: ClassVar[str] = "a model's configuration"
@@ -81,6 +82,8 @@ class ModelConfig(Configuration):
 
     pooling: PoolingConfig | None = None
     """Global pooling and a linear layer in the place of capsules."""
+    csra: CSRAConfig | None = None
+    """Class-specific residual attention in the place of capsules."""
     ml_decoder: MLDecoderConfig | None = None
     """ML-Decoder in the place of capsules."""
     query2label: Query2LabelConfig | None = None

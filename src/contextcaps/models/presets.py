@@ -43,6 +43,7 @@ PRESETS: dict[str, tuple[str, Preset]] = {
     "capsnet-em": ("control: Hinton et al. 2018, EM routing", {"routing": None, "em": {}}),
     "gap": ("baseline: global average pooling and a linear layer", {**_NO_CAPSULES, "pooling": {"mode": "average"}}),
     "gmp": ("baseline: global max pooling and a linear layer", {**_NO_CAPSULES, "pooling": {"mode": "max"}}),
+    "csra": ("baseline: Zhu and Wu 2021, average pooling with attention per class", {**_NO_CAPSULES, "csra": {}}),
     "ml-decoder": ("baseline: Ridnik et al. 2021, fixed queries, cross-attention", {**_NO_CAPSULES, "ml_decoder": {}}),
     "query2label": (
         "baseline: Liu et al. 2021, a transformer decoder over labels",

@@ -15,6 +15,7 @@ __all__ = [
     "InitialRoutingConfig",
     "MLDecoderConfig",
     "MLGCNConfig",
+    "CSRAConfig",
     "PoolingConfig",
     "Query2LabelConfig",
     "RoutingConfig",
@@ -174,6 +175,29 @@ class PoolingConfig(Configuration):
 
     def __post_init__(self) -> None:
         self._settle_kinds()
+
+
+@dataclasses.dataclass(frozen=True)
+class CSRAConfig(Configuration):
+    """Class-specific residual attention in the place of capsules; the defaults are the authors' for COCO."""
+
+    _title: ClassVar[str] = "the residual attention"
+
+    temperatures: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 5.0)
+    """T of each attention head's softmax over positions."""
+    max_head: bool = True
+    """One more attention head, which looks at the position with the highest score alone."""
+    attention_weight: float = 0.5
+    """λ, the weight of the attended logit beside the average one."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        if min(self.temperatures, default=1) <= 0:
+            raise ValueError(f"temperatures: expected numbers above 0, got {self.temperatures}")
+        if not self.temperatures and not self.max_head:
+            raise ValueError("temperatures: expected at least one, or max_head=true, got none")
+        if not 0 <= self.attention_weight < math.inf:
+            raise ValueError(f"attention_weight: expected a number of at least 0, got {self.attention_weight}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from contextcaps.yaml_files import dump_yaml, parse_yaml
 
 __all__ = ["LossName", "TrainConfig", "spell_options"]
 
-LossName = Literal["margin", "bce", "asl", "spread"]
+LossName = Literal["margin", "bce", "asl", "spread", "two-way"]
 """Names of the losses in `training/losses.py`."""
 
 
@@ -113,8 +113,8 @@ class TrainConfig(Configuration):
     ema: float = 0.0
     """Decay of a running mean of the weights, such as 0.999, which is then validated and exported; 0 for none."""
     loss: Literal["auto", LossName] = "auto"
-    """Margin (Sabour), binary cross-entropy, asymmetric (ASL), or spread loss; auto: margin where scores are lengths of
-    capsules, cross-entropy where they are sigmoids (a field between decisions, the baseline heads)."""
+    """Margin (Sabour), binary cross-entropy, asymmetric (ASL), spread, or two-way loss; auto: margin where scores are
+    lengths of capsules, cross-entropy where they are sigmoids (a field between decisions, the baseline heads)."""
     class_weights: Literal["none", "sqrt", "inverse", "effective"] = "none"
     """Let rare classes count more: by the root or inverse of their frequency, or the effective number of images."""
     known: float = 0.0

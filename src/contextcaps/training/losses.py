@@ -1,9 +1,9 @@
-"""Losses on class scores (lengths of decision capsules): each sums over classes and averages over the batch.
+"""Losses on class scores (lengths of decision capsules): each but the last sums over classes, averages over the batch.
 
 All of them compute in float32 at least, also under autocast, and stay finite for scores of exactly 0 and 1.
 Weights for the classes (`class_weights.py`) multiply each class's terms; no weights are the same as weights of 1.
-Where scores are sigmoids of logits, cross-entropy and ASL can be given those: a present class whose score rounds to 0
-then still has a slope to climb.
+Where scores are sigmoids of logits, cross-entropy, ASL and the two-way loss can be given those: a present class whose
+score rounds to 0 then still has a slope to climb.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, softplus
 
 from contextcaps.capsules.guards import require_between, require_tensor, upcast
 from contextcaps.models import ModelConfig
@@ -23,6 +23,7 @@ __all__ = [
     "length_cross_entropy",
     "asymmetric_loss",
     "spread_loss",
+    "two_way_loss",
     "LOSSES",
     "TAKE_LOGITS",
     "resolve_loss",
@@ -85,7 +86,7 @@ def asymmetric_loss(
     scores: Tensor,
     targets: Tensor,
     gamma_negative: float = 4.0,
-    gamma_positive: float = 1.0,
+    gamma_positive: float = 0.0,
     clip: float = 0.05,
     eps: float = 1e-6,
     class_weights: Tensor | None = None,
@@ -95,6 +96,7 @@ def asymmetric_loss(
 
     Ridnik et al., "Asymmetric Loss For Multi-Label Classification", 2021, https://arxiv.org/abs/2009.14119: with
     p_m = max(p − clip, 0), L = −Σ_j T (1−p)^γ⁺ log p + (1−T) p_m^γ⁻ log(1−p_m), on probabilities p (here: lengths).
+    The powers weigh the logarithms and pass no gradient, and γ⁺ = 0, as in the authors' code for COCO.
 
     Args:
         scores, targets, class_weights: as in `margin_loss`.
@@ -115,9 +117,8 @@ def asymmetric_loss(
     else:
         log_present = chances.clamp_min(eps).log()  # [B, J]
         log_absent = (1 - shifted).clamp_min(eps).log()  # [B, J]
-    # The powers' bases stay off 0 too, where an exponent below 1 has an infinite slope.
-    present = targets * (1 - chances).clamp_min(eps).pow(gamma_positive) * log_present  # [B, J]
-    absent = (1 - targets) * shifted.clamp_min(eps).pow(gamma_negative) * log_absent  # [B, J]
+    present = targets * (1 - chances).detach().pow(gamma_positive) * log_present  # [B, J]
+    absent = (1 - targets) * shifted.detach().pow(gamma_negative) * log_absent  # [B, J]
     return _reduce(_weigh(-(present + absent), class_weights))
 
 
@@ -139,15 +140,57 @@ def spread_loss(scores: Tensor, targets: Tensor, margin: float = 0.2, class_weig
     return _reduce(_weigh(terms, class_weights).flatten(1))
 
 
+def two_way_loss(
+    scores: Tensor,
+    targets: Tensor,
+    temperature: float = 4.0,
+    eps: float = 1e-6,
+    class_weights: Tensor | None = None,
+    logits: Tensor | None = None,
+) -> Tensor:
+    """Compute the two-way loss: present pairs above absent ones, within each image and within each class of the batch.
+
+    Kobayashi, "Two-Way Multi-Label Loss", CVPR 2023: with logits x and T the temperature of the present ones,
+    ℓ = softplus(log Σ_{n absent} exp(x_n) + T · log Σ_{p present} exp(−x_p / T)), averaged over the images that have a
+    present class, plus the same averaged over the classes that have a present image.
+
+    Args:
+        scores, targets: as in `margin_loss`.
+        temperature: T; the higher, the more evenly present pairs count.
+        eps: without logits, those of the scores are taken, with logarithms of at least this.
+        class_weights: [J] or [B, J], at least 0: each multiplies its pairs' terms inside the sums.
+        logits: as in `length_cross_entropy`.
+    """
+    scores, targets = _prepare(scores, targets)
+    if logits is not None:
+        x = _prepare(logits, targets)[0]  # [B, J]
+    else:
+        x = scores.clamp_min(eps).log() - (1 - scores).clamp_min(eps).log()  # [B, J]
+    weights = _weigh(torch.ones_like(x), class_weights)  # [B, J]
+    present, absent = (targets > 0) & (weights > 0), (targets <= 0) & (weights > 0)  # [B, J]
+    log_weights = weights.clamp_min(torch.finfo(x.dtype).tiny).log()  # [B, J]
+    of_present = (log_weights - x / temperature).masked_fill(~present, _NOTHING)  # [B, J]
+    of_absent = (log_weights + x).masked_fill(~absent, _NOTHING)  # [B, J]
+    total = x.sum() * 0  # with its gradient, should nothing be present
+    for dim in (1, 0):  # within each image, within each class
+        terms = softplus(of_absent.logsumexp(dim) + temperature * of_present.logsumexp(dim))  # [B] or [J]
+        counts = present.any(dim)
+        total = total + (terms * counts).sum() / counts.sum().clamp_min(1)
+    return total
+
+
+_NOTHING = -1e6  # the logarithm of a term that is not there; finite, so that a sum of nothing has a gradient of 0
+
 LOSSES: dict[LossName, Callable[..., Tensor]] = {
     "margin": margin_loss,
     "bce": length_cross_entropy,
     "asl": asymmetric_loss,
     "spread": spread_loss,
+    "two-way": two_way_loss,
 }
 """The losses by the names that configurations use."""
 
-TAKE_LOGITS = frozenset({"bce", "asl"})
+TAKE_LOGITS = frozenset({"bce", "asl", "two-way"})
 """Names of those that take logits."""
 
 
