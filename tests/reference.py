@@ -556,7 +556,8 @@ def spread_loss(scores: ArrayLike, targets: ArrayLike, margin: float = 0.2) -> f
 def two_way_loss(scores: ArrayLike, targets: ArrayLike, temperature: float = 4.0, eps: float = 1e-6) -> float:
     """softplus(log Σ_n exp(x_n) + T log Σ_p exp(-x_p / T)) within images, and within classes (Kobayashi 2023).
 
-    `scores` are probabilities, whose logits x are taken, of probabilities of at least ε; means over those with at least one present pair.
+    `scores` are probabilities, whose logits x are taken, with logarithms of at least log ε. Means are over the images,
+    or classes, with at least one present pair.
     """
     scores = _array(scores)  # [B, J]
     targets = _array(targets)  # [B, J]
