@@ -45,10 +45,10 @@ def test_residual_attention_by_loops(max_head) -> None:
     settings = {"csra.temperatures": (0.5, 3.0), "csra.max_head": max_head, "csra.attention_weight": 0.3}
     head, batch = small_head("csra", **settings), features()
     expected = torch.zeros(len(batch), CLASSES, dtype=torch.float64)
-    for number, classifier in enumerate(head.classifiers):
+    for number, weight in enumerate(head.classifiers.weight.split(CLASSES)):
         for b in range(len(batch)):
             for j in range(CLASSES):
-                row = classifier.weight[j].tolist()
+                row = weight[j].tolist()
                 length = math.sqrt(sum(w * w for w in row))
                 scores = []
                 for y in range(HEIGHT):

@@ -28,20 +28,18 @@ class CSRAHead(BaselineHead):
         super().__init__(config, in_channels, grid)
         self.temperatures = (*own.temperatures, *([math.inf] if own.max_head else []))
         self.attention_weight = own.attention_weight
-        self.classifiers = nn.ModuleList(
-            nn.Linear(in_channels, config.num_classes, bias=False) for _ in self.temperatures
-        )
+        self.classifiers = nn.Linear(in_channels, len(self.temperatures) * config.num_classes, bias=False)
 
     def logits(self, features: Tensor) -> Tensor:
         cells = tokens(features)  # [B, H·W, C]
+        scores = self.classifiers(cells) / self.classifiers.weight.norm(dim=1)  # [B, H·W, heads·J]
         total = features.new_zeros(())
-        for temperature, classifier in zip(self.temperatures, self.classifiers, strict=True):
-            scores = classifier(cells) / classifier.weight.norm(dim=1)  # [B, H·W, J]
+        for temperature, own in zip(self.temperatures, scores.chunk(len(self.temperatures), dim=2), strict=True):
             if math.isinf(temperature):
-                attended = scores.amax(dim=1)  # [B, J]
+                attended = own.amax(dim=1)  # [B, J]
             else:
-                attended = ((temperature * scores).softmax(dim=1) * scores).sum(dim=1)  # [B, J]
-            total = total + scores.mean(dim=1) + self.attention_weight * attended  # [B, J]
+                attended = ((temperature * own).softmax(dim=1) * own).sum(dim=1)  # [B, J]
+            total = total + own.mean(dim=1) + self.attention_weight * attended  # [B, J]
         return total
 
     def steps(self) -> list[Step]:
