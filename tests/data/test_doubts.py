@@ -46,6 +46,14 @@ def test_classes_with_a_single_image() -> None:
     ]
 
 
+def test_a_class_that_every_image_has() -> None:
+    pixels = [np.zeros((4, 4, 3), np.uint8)] * 20
+    labels = [[0, 1 + index % 2] for index in range(20)]
+    assert class_doubts(MemorySource(pixels, labels, ["annotator", "cat", "dog"])) == [
+        "every image has 'annotator': nothing can be learned of a class that is never absent"
+    ]
+
+
 def test_nearly_the_same_name() -> None:
     classes = ["dining table", "dining_table", "Dining-Tables", "cup", "cups", "class 1", "class 11"]
     assert class_doubts(source(classes)) == [
@@ -56,6 +64,7 @@ def test_nearly_the_same_name() -> None:
 def test_values_in_the_place_of_names() -> None:
     assert "the classes are '0', '1': expected names" in class_doubts(source(["0", "1"]))[0]
     assert class_doubts(source(["cat", "nan"])) == ["'nan' as a class looks like a missing value"]
+    assert "'[\"cat\"', 'dog\"]': looks like a part of a list" in class_doubts(source(['["cat"', 'dog"]']))[0]
     assert "2 of 2 classes are numbers, such as '0.25'" in class_doubts(source(["0.25", "17.5"]))[0]
 
 
@@ -65,6 +74,7 @@ def test_values_in_the_place_of_names() -> None:
         ["building, edifice", "floor, flooring", "stool", "toilet, can, pot, stool"],
         ["traffic light", "stop sign", "baseball bat", "baseball glove", "tennis racket", "hot dog", "potted plant"],
         [str(digit) for digit in range(10)],
+        ["animal/cat", "animal/dog", "/m/01g317", "/m/04yx4"],
     ],
 )
 def test_names_that_are_right(classes: list[str]) -> None:

@@ -21,9 +21,12 @@ _SHOWN = 3
 
 def class_doubts(source: Source) -> list[str]:
     """Return a sentence for each thing that makes a source's list of classes look wrong; none if it looks right."""
-    counts = source.targets().sum(axis=0, dtype=np.int64)  # [J]
+    counts = (source.targets() == 1).sum(axis=0, dtype=np.int64)  # [J]
     used = [name for name, count in zip(source.classes, counts, strict=True) if count]
     doubts = [*_joined(source.classes), *_not_names(source.classes), *_near(source.classes)]
+    every = [name for name, count in zip(source.classes, counts, strict=True) if count == len(source)]
+    if every and len(source) >= _LEAST_IMAGES:
+        doubts.append(f"every image has {_some(every)}: nothing can be learned of a class that is never absent")
     single = [name for name, count in zip(source.classes, counts, strict=True) if count == 1]
     if len(source) >= _LEAST_IMAGES and len(used) >= _NEARLY_EVERY * len(source):
         doubts.append(
@@ -41,6 +44,8 @@ def _joined(classes: Sequence[str]) -> list[str]:
     """Doubt classes that look like several labels in one."""
     for separator in _SEPARATORS:
         joined = [name for name in classes if separator in name.strip()]
+        if separator == "/" and not _parts_move(joined):
+            continue  # animal/cat, animal/dog: names of a hierarchy
         if joined and parts_recur(set(classes), separator):
             return [
                 f"{len(joined):,} of {len(classes):,} classes contain {separator!r} and share parts, such as "
@@ -49,11 +54,20 @@ def _joined(classes: Sequence[str]) -> list[str]:
     return []
 
 
+def _parts_move(names: Sequence[str]) -> bool:
+    """Return whether a part is the first of one name and a later one of another."""
+    first = {name.split("/")[0].strip() for name in names}
+    return any(part.strip() in first for name in names for part in name.split("/")[1:])
+
+
 def _not_names(classes: Sequence[str]) -> list[str]:
     """Doubt classes that are values, not names."""
     if {name.lower() for name in classes} <= _TRUTHS:
         return [f"the classes are {_some(classes)}: expected names; is the column of labels that of a single class?"]
     doubts = []
+    signs = [name for name in classes if re.search(r"[\[\]{}\"]|^'|'$", name)]
+    if signs:
+        doubts.append(f"{_some(signs)}: looks like a part of a list or of JSON, not like the name of a class")
     empty = [name for name in classes if name.lower() in _NO_NAMES]
     if empty:
         doubts.append(f"{_some(empty)} as a class looks like a missing value")

@@ -57,7 +57,7 @@ class ImageFinder:
             path = self._folder.member(name)
             if os.path.lexists(path):
                 return path
-        found = self._with_suffix(path) if not is_image_name(name) else []
+        found = self._similar(path)
         found = found or (self._search(name) if self._named else [])
         if len(found) > 1:
             shown = ", ".join(sorted(self._folder.relative(each) for each in found)[:5])
@@ -78,8 +78,8 @@ class ImageFinder:
             f"root={path.parent}"
         )
 
-    def _with_suffix(self, path: Path) -> list[Path]:
-        """Return the images of this name and any suffix in its folder."""
+    def _similar(self, path: Path) -> list[Path]:
+        """Return the images in its folder with this name and any suffix, or with its suffix in another case."""
         folder = path.parent
         if folder not in self._stems:
             stems = self._stems[folder] = {}
@@ -87,6 +87,9 @@ class ImageFinder:
                 for entry in self._folder.entries(folder):
                     if is_image_name(entry.name):
                         stems.setdefault(Path(entry.name).stem, []).append(entry.name)
+        if is_image_name(path.name):
+            found = self._stems[folder].get(path.stem, [])
+            return [folder / each for each in found if each.lower() == path.name.lower()]
         return [folder / each for each in self._stems[folder].get(path.name, [])]
 
     def _search(self, name: str) -> list[Path]:

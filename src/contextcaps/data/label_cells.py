@@ -21,6 +21,7 @@ _LEAST_SHARE = 0.2
 _BRACKETS = ("[]", "()", "{}")
 _QUOTED = r"(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
 _LIST = re.compile(rf"\s*(?:{_QUOTED}(?:[\s,]+{_QUOTED})*\s*,?)?\s*", re.DOTALL)  # NumPy writes lists without commas
+_CHOICES = re.compile(r'\{\s*"choices"\s*:\s*(\[.*\])\s*\}', re.DOTALL)  # as Label Studio writes several labels
 _ITEM = re.compile(_QUOTED, re.DOTALL)
 
 
@@ -35,17 +36,25 @@ class LabelCells:
 
     def __init__(self, texts: Sequence[str], separator: str | None, given: Sequence[str] | None = None) -> None:
         texts = [text for text in texts if text]
+        separator = {r"\t": "\t", r"\n": "\n"}.get(separator or "", separator)  # as a command line has them
         self.assumptions: list[str] = []
         """What was assumed about the cells, in sentences."""
-        self._lists = separator is None and bool(texts) and all(_in_brackets(text) for text in texts)
+        is_list = [_in_brackets(text) for text in texts]
+        has_choices = any(_CHOICES.fullmatch(text) for text in texts)
+        self._lists = separator is None and (has_choices or (bool(texts) and all(is_list)))
         if self._lists:
             self.assumptions.append(f"labels are read as lists, such as {_short(texts[0])}")
         self.separator = separator or (";" if self._lists else self._found(texts, given))
+        if separator is not None and separator not in " " and texts and not any(separator in text for text in texts):
+            self.assumptions.append(f"no cell contains the separator {_named(separator)}")
 
     def split(self, text: str) -> list[str]:
         """Return the labels in a cell; raise `DataError` for a list that is none of names."""
         if self._lists and text:
-            inner = text[1:-1]
+            if not _in_brackets(text):
+                return [text]
+            choices = _CHOICES.fullmatch(text)
+            inner = (choices[1] if choices else text)[1:-1]
             if _LIST.fullmatch(inner):
                 return [name for item in _ITEM.findall(inner) if (name := str(ast.literal_eval(item)).strip())]
             if any(sign in inner for sign in "'\"[](){}:"):

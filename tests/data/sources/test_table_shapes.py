@@ -56,7 +56,7 @@ def test_the_usual_separator_is_not_worth_a_note(tmp_path):
 def test_an_option_overrides_what_is_found(tmp_path):
     source = open_source(write(tmp_path, rows(",", quote='"')), separator=";")
     assert named(source)[0] == {"cat,dog"}
-    assert source.assumptions == []
+    assert source.assumptions == ["no cell contains the separator ';'"]
 
 
 def test_words_are_separated_by_spaces_where_they_recur(tmp_path):
@@ -395,3 +395,52 @@ def test_missing_numbers_are_no_names(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "table.parquet")
     with pytest.raises(DataError, match=r"row 2: b\.jpg has no label"):
         open_source(f"table:{tmp_path / 'table.parquet'}")
+
+
+# As other data sets and tools have it
+
+
+def test_minus_one_is_absent_where_nothing_is_0(tmp_path):
+    source = open_source(write(tmp_path, "image_id,Bald,Smiling,Young\na.jpg,-1,1,-1\nb.jpg,1,-1,-1\n"))
+    assert source.classes == ("Bald", "Smiling", "Young")
+    assert named(source) == [{"Smiling"}, {"Bald"}]
+    assert source.assumptions == ["-1 means that the class is absent, since no cell is 0"]
+
+
+def test_labels_that_are_said_to_be_absent(tmp_path):
+    spec = write(tmp_path, "ImageID,Source,LabelName,Confidence\na,human,cat,1\na,human,dog,0\n")
+    with pytest.raises(DataError, match="column Confidence is 0 in 1 of 2 rows: are these labels absent"):
+        open_source(spec)
+    assert named(open_source(write(tmp_path, "ImageID,LabelName,Confidence\na,cat,1\na,dog,1\n"))) == [{"cat", "dog"}]
+
+
+def test_choices_of_label_studio(tmp_path):
+    text = """annotator,choice,image\n1,"{""choices"":[""cat"",""dog""]}",a.jpg\n1,dog,b.jpg\n"""
+    assert named(open_source(write(tmp_path, text))) == [{"cat", "dog"}, {"dog"}]
+
+
+def test_words_for_the_same_split(tmp_path):
+    text = "path,label,split\na.jpg,cat,train\nb.jpg,cat,training\nc.jpg,cat,valid\nd.jpg,cat,tset\n"
+    source = open_source(write(tmp_path, text))
+    assert source.splits == ("train", "valid", "tset")
+    assert source.assumptions == ["training opens no rows of the splits 'tset'"]
+    assert len(open_source(f"table:{tmp_path / 'table.csv'}", split="train")) == 2
+
+
+def test_a_suffix_in_another_case(tmp_path):
+    assert open_source(write(tmp_path, "path,label\na.JPG,cat\n"))[0].image == tmp_path / "a.jpg"
+
+
+def test_tabs_and_line_breaks_as_an_option(tmp_path):
+    assert named(open_source(write(tmp_path, rows("\t", quote='"')) + r"?separator=\t")) == CATS
+
+
+def test_a_separator_that_is_in_no_cell_is_noted(tmp_path):
+    source = open_source(write(tmp_path, rows(";")), separator="#")
+    assert source.assumptions == ["no cell contains the separator '#'"]
+
+
+def test_lines_in_quotes_and_of_old_macs(tmp_path):
+    with pytest.raises(DataError, match=r"the columns are path,labels \(one column: they are separated by commas"):
+        open_source(write(tmp_path, '"path,labels"\n"a.jpg,cat"\n'))
+    assert named(open_source(write(tmp_path, "path,labels\ra.jpg,cat;dog\r"))) == [{"cat", "dog"}]

@@ -17,7 +17,7 @@ from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.source import Unlabelled
 from contextcaps.data.sources.table_columns import TRUTH, TableColumns
 from contextcaps.data.sources.table_file import cell_text, read_table
-from contextcaps.data.vocabulary import Vocabulary, folded, read_classes
+from contextcaps.data.vocabulary import Vocabulary, canonical_split, folded, read_classes
 from contextcaps.documents import counted
 
 __all__ = ["TableSource"]
@@ -91,6 +91,7 @@ class TableSource(FileSource):
             self._class_columns = columns.find_classes(given, (self._image, split_at), unify)
             given = given or tuple(dict.fromkeys(name for _, name in self._class_columns))
         else:
+            columns.refuse_absent_labels()
             texts = [cell_text(cells[self._label]) for _, cells in table.rows if isinstance(cells[self._label], str)]
             self._cells = LabelCells(texts, separator, given)
             self.assumptions += self._cells.assumptions
@@ -154,7 +155,7 @@ class TableSource(FileSource):
             return self._vocabulary.add(self._cells.split(cell_text(cell)))
         present = []
         for position, name in self._class_columns:
-            truth = TRUTH.get(cell_text(cells[position]).lower())
+            truth = self._columns.truth.get(cell_text(cells[position]).lower())
             if truth is None:
                 raise BadSample(
                     f"column {name!r}: expected 0 or 1, got {cell_text(cells[position])!r}; if the column is no class, "
@@ -195,8 +196,19 @@ class TableSource(FileSource):
             parts = {False: "train", True: "val"}
             return {row: parts[TRUTH[word.lower()]] if word.lower() in TRUTH else "" for row, word in words.items()}
         usual: dict[str, str] = {}
-        return {row: usual.setdefault(folded(word), word) for row, word in words.items()}
+        for word in words.values():  # Train and training are one split; train2014 and train2017 are two
+            usual.setdefault(_split_key(word), word)
+        unusual = [word for word in usual.values() if word and canonical_split(word) is None]
+        if 0 < len(unusual) < len(usual):
+            self.assumptions.append(f"training opens no rows of the splits {', '.join(map(repr, unusual[:5]))}")
+        return {row: usual[_split_key(word)] for row, word in words.items()}
 
     def _identity(self) -> Iterator[str]:
         yield self._table_facts
         yield from super()._identity()
+
+
+def _split_key(word: str) -> str:
+    """Return what words for the same split have in common."""
+    plain = None if any(sign.isdecimal() for sign in word) else canonical_split(word)
+    return plain or folded(word)

@@ -21,8 +21,9 @@ _IMAGE_NAMES = (
 )
 _LABEL_NAMES = (
     *("labels", "label", "tags", "classes", "tag", "class", "category", "categories"),
-    *("class_name", "label_name", "labelname", "keywords"),
+    *("class_name", "label_name", "labelname", "keywords", "choice", "choices"),
 )
+_PRESENT_NAMES = ("confidence", "present", "presence", "is_present", "value")
 _SPLIT_NAMES = ("split", "set", "subset", "is_valid")
 _UNKNOWN = ("", "?")
 _LEAST_TRUTHS = 0.1
@@ -42,6 +43,8 @@ class TableColumns:
     def __init__(self, source: str, table: TableRows, assumptions: list[str]) -> None:
         self._source, self._table, self._assumptions = source, table, assumptions
         self.names = table.columns
+        self.truth = dict(TRUTH)
+        """What a cell in a class's column says of the class, in lower case."""
 
     def find(self, option: str, name: str | None, usual: tuple[str, ...]) -> int | None:
         """Return the position of a column by its name, or by the first usual name that is there, whatever its case."""
@@ -91,6 +94,17 @@ class TableColumns:
             self.names[position] = word
         return None
 
+    def refuse_absent_labels(self) -> None:
+        """Raise if a column beside that of the labels says that some are absent, as Open Images has it."""
+        position = self.find("", None, _PRESENT_NAMES)
+        words = [] if position is None else [cell_text(cells[position]).lower() for _, cells in self._table.rows]
+        absent = sum(TRUTH.get(word) is False for word in words)
+        if absent and all(word in TRUTH for word in words):
+            raise DataError(
+                f"{self._source}: column {self._shown(position or 0)} is 0 in {absent:,} of {len(words):,} rows: are "
+                "these labels absent? Remove such rows, or the column if it means something else"
+            )
+
     def find_split(self, name: str | None) -> int | None:
         """Return the position of the splits; None where there is no such column."""
         return self.find("split_column", name, _SPLIT_NAMES)
@@ -113,6 +127,7 @@ class TableColumns:
                     f"and no column named {', '.join(_LABEL_NAMES[:4])}"
                 )
             return [(self.names.index(name), name) for name in given]
+        self._read_minus_as_absent([position for position in range(len(self.names)) if position not in others])
         found: dict[str, list[int]] = {}
         no_class = []
         for position, name in enumerate(self.names):
@@ -142,13 +157,23 @@ class TableColumns:
                 self._assumptions.append(f"columns {names} are one class; unify=false keeps them apart")
         return sorted((each, self.names[positions[0]]) for positions in found.values() for each in positions)
 
+    def _read_minus_as_absent(self, positions: Sequence[int]) -> None:
+        """Take -1 for absent in a table of 1 and -1, as CelebA has it; beside 0 it is no such thing."""
+        minus = ("-1", "-1.0")
+        columns = [{cell_text(cells[position]).lower() for _, cells in self._table.rows} for position in positions]
+        columns = [values for values in columns if values <= {*TRUTH, *minus, *_UNKNOWN}]
+        values = set().union(*columns)
+        if values & set(minus) and not any(TRUTH.get(value) is False for value in values):
+            self.truth |= dict.fromkeys(minus, False)
+            self._assumptions.append("-1 means that the class is absent, since no cell is 0")
+
     def _strange_value(self, position: int) -> str | None:
         """Return one of the values for which a column cannot be a class; None if it can be one."""
         if not self._table.rows:
             return None
         texts = [cell_text(cells[position]).lower() for _, cells in self._table.rows]
         known: Sequence[str] = [text for text in texts if text not in _UNKNOWN]
-        strange = [text for text in known if text not in TRUTH]
+        strange = [text for text in known if text not in self.truth]
         is_class = len(known) - len(strange) > _LEAST_TRUTHS * len(known)
         return None if is_class else repr(strange[0]) if strange else "empty"
 
@@ -156,7 +181,9 @@ class TableColumns:
         return self.names[position] or f"column {position + 1}"
 
     def _listed(self) -> str:
-        return _some([self._shown(position) for position in range(len(self.names))], 20)
+        shown = _some([self._shown(position) for position in range(len(self.names))], 20)
+        alone = " (one column: they are separated by commas, semicolons, tabs or |, outside of quotes)"
+        return shown + alone * (len(self.names) == 1)
 
 
 def _some(words: Sequence[str], most: int = _SHOWN) -> str:
