@@ -12,12 +12,13 @@ _SUFFIXES = {
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2"),
     *(".avif", ".heic", ".heif"),
 }
+_DRIVE = re.compile(r"[a-z]:|\\\\", re.IGNORECASE)
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 def is_image_name(text: object) -> bool:
     """Return whether a text ends as the name of an image file does."""
-    return isinstance(text, str) and PurePosixPath(text.strip()).suffix.lower() in _SUFFIXES
+    return isinstance(text, str) and os.path.splitext(text.strip())[1].lower() in _SUFFIXES
 
 
 class ImageFinder:
@@ -41,13 +42,12 @@ class ImageFinder:
         """Return the path of an image; raise `BadSample` if there is none, or more than one."""
         if _ADDRESS.match(name):
             raise BadSample(f"{name!r} is an address on the network; download the images and name the files")
-        drive = PureWindowsPath(name).drive
-        if drive and os.name != "nt":
+        if _DRIVE.match(name) and os.name != "nt":
             raise BadSample(
                 f"file name {name!r} is absolute, and of a Windows machine; write the part below the folder of the "
                 "images, and name that folder with root=FOLDER"
             )
-        if PurePosixPath(name).is_absolute():
+        if name.startswith("/"):
             name = self._below(name)
         path = self._folder.member(name)
         if os.path.lexists(path):
@@ -100,11 +100,12 @@ class ImageFinder:
                 folders.sort()
                 for each in files:
                     if is_image_name(each) and not each.startswith("."):  # macOS leaves ._x.jpg behind
-                        for key in (each, Path(each).stem):
-                            self._by_name.setdefault(key, []).append(os.path.join(here, each))
-        end = "/" + PurePosixPath(name).as_posix()
-        last = PurePosixPath(name).name
-        paths = [Path(os.path.abspath(path)) for path in self._by_name.get(last, [])]
-        has_suffix = is_image_name(name)
-        found = [path for path in paths if str(path if has_suffix else path.with_suffix("")).endswith(end)]
-        return [self._folder.path / os.path.relpath(path, self._folder.path) for path in found]
+                        path = os.path.join(here, each)
+                        for key in (each, os.path.splitext(each)[0]):
+                            self._by_name.setdefault(key, []).append(path)
+        end = os.path.normpath(name)
+        found = self._by_name.get(os.path.basename(end), [])
+        if end != os.path.basename(end):
+            ends = [os.path.abspath(path if is_image_name(name) else os.path.splitext(path)[0]) for path in found]
+            found = [path for path, whole in zip(found, ends, strict=True) if whole.endswith("/" + end)]
+        return [Path(path) for path in found]

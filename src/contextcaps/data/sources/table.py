@@ -154,8 +154,12 @@ class TableSource(FileSource):
                 return self._vocabulary.add(name for name in cell if name is not None and name != "")
             return self._vocabulary.add(self._cells.split(cell_text(cell)))
         present = []
+        known = self._columns.truth
         for position, name in self._class_columns:
-            truth = self._columns.truth.get(cell_text(cells[position]).lower())
+            cell = cells[position]
+            truth = known.get(cell) if isinstance(cell, str) else None  # as it is, in most of millions of cells
+            if truth is None:
+                truth = known.get(cell_text(cell).lower())
             if truth is None:
                 raise BadSample(
                     f"column {name!r}: expected 0 or 1, got {cell_text(cells[position])!r}; if the column is no class, "

@@ -1,5 +1,6 @@
 """Find out what each column of a table is: the paths, the labels, the splits, a class, or nothing that is needed."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from contextcaps.data.image_finder import is_image_name
@@ -45,6 +46,7 @@ class TableColumns:
         self.names = table.columns
         self.truth = dict(TRUTH)
         """What a cell in a class's column says of the class, in lower case."""
+        self._counted: dict[int, Counter[str]] = {}
 
     def find(self, option: str, name: str | None, usual: tuple[str, ...]) -> int | None:
         """Return the position of a column by its name, or by the first usual name that is there, whatever its case."""
@@ -160,7 +162,7 @@ class TableColumns:
     def _read_minus_as_absent(self, positions: Sequence[int]) -> None:
         """Take -1 for absent in a table of 1 and -1, as CelebA has it; beside 0 it is no such thing."""
         minus = ("-1", "-1.0")
-        columns = [{cell_text(cells[position]).lower() for _, cells in self._table.rows} for position in positions]
+        columns = [set(self._values(position)) for position in positions]
         columns = [values for values in columns if values <= {*TRUTH, *minus, *_UNKNOWN}]
         values = set().union(*columns)
         if values & set(minus) and not any(TRUTH.get(value) is False for value in values):
@@ -171,11 +173,25 @@ class TableColumns:
         """Return one of the values for which a column cannot be a class; None if it can be one."""
         if not self._table.rows:
             return None
-        texts = [cell_text(cells[position]).lower() for _, cells in self._table.rows]
-        known: Sequence[str] = [text for text in texts if text not in _UNKNOWN]
+        known = {text: count for text, count in self._values(position).items() if text not in _UNKNOWN}
         strange = [text for text in known if text not in self.truth]
-        is_class = len(known) - len(strange) > _LEAST_TRUTHS * len(known)
+        truths = sum(count for text, count in known.items() if text in self.truth)
+        is_class = truths > _LEAST_TRUTHS * sum(known.values())
         return None if is_class else repr(strange[0]) if strange else "empty"
+
+    def _values(self, position: int) -> Counter[str]:
+        """Return the texts in a column, in lower case, and how often each is there."""
+        if position not in self._counted:
+            # Cells are counted before they are made text: a table of 80 classes has millions of them, but few values.
+            raw = Counter(
+                cell if isinstance(cell, str | int | float) else str(cell)
+                for _, cells in self._table.rows
+                if (cell := cells[position]) is not None
+            )
+            counted = self._counted[position] = Counter[str]()
+            for cell, count in raw.items():
+                counted[cell_text(cell).lower()] += count
+        return self._counted[position]
 
     def _shown(self, position: int) -> str:
         return self.names[position] or f"column {position + 1}"
