@@ -21,6 +21,20 @@ def test_inspect_prints_tables_and_writes_a_page(tmp_path, capsys) -> None:
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def test_inspect_shows_what_was_assumed_and_what_looks_wrong(tmp_path, capsys) -> None:
+    (tmp_path / "a.jpg").write_bytes(encoded(1))
+    (tmp_path / "b.jpg").write_bytes(encoded(2))
+    (tmp_path / "table.csv").write_text(",path,labels\n0,a.jpg,cups & Knife\n1,b.jpg,knife & cups|fork\n")
+    main(["data", "inspect", f"table:{tmp_path}/table.csv", "--html", str(tmp_path / "page.html")])
+    printed = " ".join(capsys.readouterr().out.split())
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for words in ("is a row index", "labels are separated by"):
+        assert words in printed
+        assert words in page
+    assert "warning 2 of 3 classes contain" in printed
+    assert "<h3>Warnings</h3>" in page
+
+
 def test_prepare_says_where_the_copy_is(tmp_path, capsys) -> None:
     main(["data", "prepare", SCENES, "--size", "32", "--cache", str(tmp_path)])
     assert "30 images of 32×32 px (split train), " in capsys.readouterr().out

@@ -181,6 +181,47 @@ def test_bad_images_are_left_out_and_reported(tmp_path, cache, capsys) -> None:
     assert 52 <= images["train"] + images["val"] <= 54  # the test part has the other tenth
 
 
+def test_classes_that_look_wrong_are_told_once_before_training(tmp_path, cache, capsys) -> None:
+    from PIL import Image
+
+    lines = ["image,labels"]
+    for number in range(40):
+        Image.new("RGB", (32, 32), (6 * number, 99, 255 - 6 * number)).save(tmp_path / f"{number}.png")
+        lines.append(f'{number}.png,"cup, {("knife", "Sandwich", "sandwich")[number % 3]}"')
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    data = f"table:{tmp_path / 'table.csv'}"
+    for options, expected in (
+        (
+            "",
+            [
+                "note: labels are separated by ','",
+                "note: 1 class is written in several ways",
+                "warning: every image has 'cup'",
+            ],
+        ),
+        (
+            "?separator=;",
+            [
+                "note: no cell contains",
+                "note: 1 class is written in several ways",
+                "warning: 2 of 2 classes contain ','",
+            ],
+        ),
+    ):
+        with pytest.raises(ValueError, match="batch_size"):  # nothing is trained
+            train(small_config(tmp_path / "run", cache, data=data + options, batch_size=1000))
+        told = capsys.readouterr().err.splitlines()
+        assert len(told) == len(expected)
+        for line, (kind, words) in zip(told, (each.split(": ", 1) for each in expected), strict=True):
+            assert line.startswith(f"{kind}: {data}{options.partition('?')[0]}")
+            assert words in line
+    quietly = small_config(tmp_path / "run", cache, data=data, batch_size=1000)
+    with pytest.raises(ValueError, match="batch_size"):
+        train(quietly, progress=False)
+    (told_quietly,) = capsys.readouterr().err.splitlines()
+    assert told_quietly.startswith("warning: ")
+
+
 def test_out_of_memory_is_one_message(tmp_path, cache, monkeypatch) -> None:
     from contextcaps.training.step import TaggingModule
 

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from contextcaps.atomic import write_atomically
+from contextcaps.data import Source
+from contextcaps.data.doubts import class_doubts
 from contextcaps.data.problems import Problem, left_out
 from contextcaps.models import CapsuleNetwork, ModelConfig, model_config
 from contextcaps.rank_zero import is_rank_zero
@@ -72,6 +74,7 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
     config = resolve_processes(config)
     parts = open_training_parts(config)
+    _say_what_was_assumed(parts[0].source, progress)
     network = network_config(config, parts[0].classes)
     config = dataclasses.replace(config, backbone=network.backbone, loss=resolve_loss(config.loss, network))
     _require_batches(config, len(parts[0]))
@@ -282,6 +285,15 @@ def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
         data=run.config.data, fingerprints=found, contents=contents, images=images, classes=len(parts[0].classes)
     )
     _warn_left_out(run.config, [problem for part in parts for problem in part.problems])
+
+
+def _say_what_was_assumed(source: Source, progress: bool) -> None:
+    """Warn of classes that look wrong, before anything is made of them, and note what was assumed about the labels."""
+    if is_rank_zero():
+        for note in source.assumptions if progress else ():
+            print(f"note: {source.name}: {note}", file=sys.stderr, flush=True)
+        for doubt in class_doubts(source):
+            print(f"warning: {source.name}: {doubt}", file=sys.stderr, flush=True)
 
 
 def _warn_left_out(config: TrainConfig, found: list[Problem]) -> None:

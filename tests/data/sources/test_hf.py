@@ -77,6 +77,15 @@ def test_names_are_those_of_all_splits(tmp_path):
     assert (source.classes, source.labels_of(0)) == (("ant", "zebra"), (1,))
 
 
+def test_case_and_white_space_make_no_classes_of_text(tmp_path):
+    labels = [["Cat"], [" cat"], ["cat", "dog"]]
+    folder = save(tmp_path, train=rows(labels, datasets.Sequence(datasets.Value("string"))))
+    source = open_source(f"hf:{folder}")
+    assert (source.classes, [sample.labels for sample in source]) == (("cat", "dog"), [(0,), (0,), (0, 1)])
+    assert len(source.assumptions) == 1
+    assert open_source(f"hf:{folder}?unify=false").classes == (" cat", "Cat", "cat", "dog")
+
+
 @pytest.mark.parametrize(
     ("labels", "feature", "expected"),
     [([2, 0], CLASS_LABEL, [(2,), (0,)]), (["b", "a"], datasets.Value("string"), [(1,), (0,)])],

@@ -45,6 +45,18 @@ def write_shards_folder(folder: Path) -> Path:
     return folder
 
 
+def test_case_and_white_space_make_no_classes_without_a_list(tmp_path):
+    for number, labels in enumerate((["Cat"], ["cat ", "dog"], ["cat"])):
+        write_tar(tmp_path / f"part-{number}.tar", shard_members([number], labels))
+    source = open_source(f"shards:{tmp_path}")
+    assert source.classes == ("cat", "dog")
+    assert [source.labels_of(index) for index in range(3)] == [(0,), (0, 1), (0,)]
+    assert "'cat' (also 'Cat', 'cat ')" in source.assumptions[0]
+    assert open_source(f"shards:{tmp_path}", unify=False).classes == ("Cat", "cat", "cat ", "dog")
+    (tmp_path / "classes.json").write_text('["Cat", "cat", "cat ", "dog"]')
+    assert open_source(f"shards:{tmp_path}").classes == ("Cat", "cat", "cat ", "dog")
+
+
 def test_samples_in_the_order_of_the_files(tmp_path):
     source = open_source(f"shards:{write_shards_folder(tmp_path)}")
     assert [sample.id for sample in source] == ["0003", "0001", "b/1", "c", "0020"]

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from contextcaps.data.decoding import checked_mask
+from contextcaps.data.doubts import class_doubts
 from contextcaps.data.images import decode, image_size
 from contextcaps.data.problems import DataError, Problem
 from contextcaps.data.source import Source
@@ -73,6 +74,8 @@ class Inspection:
     """How many of them have a mask."""
     problems: tuple[Problem, ...]
     """What is wrong: left out when the source was opened, or found in its images."""
+    doubts: tuple[str, ...]
+    """What makes the list of classes look wrong; training warns of the same."""
     notes: tuple[str, ...]
     """Worth knowing, but no reason to stop."""
 
@@ -170,7 +173,8 @@ def inspect_source(
         with_boxes=with_boxes,
         with_masks=with_masks,
         problems=(*source.problems.found, *bad),
-        notes=tuple(source.notes),
+        doubts=tuple(class_doubts(source)),
+        notes=(*source.assumptions, *source.notes),
     )
 
 

@@ -26,7 +26,7 @@ def inspection_tables(inspection: Inspection) -> list[Table]:
     if inspection.exclusions:
         title = f"Strongest exclusions (pairs with {least} images or more by chance)"
         tables.append(pairs_table(title, inspection, inspection.exclusions[:_ROWS_SHOWN]))
-    if inspection.problems or inspection.notes:
+    if inspection.problems or inspection.doubts or inspection.notes:
         tables.append(problems_table(inspection, _PROBLEMS_SHOWN, notes=True))
     return tables
 
@@ -48,12 +48,13 @@ def pairs_table(title: str, inspection: Inspection, pairs: Sequence[Pair]) -> Ta
 
 
 def problems_table(inspection: Inspection, most: int, notes: bool = False) -> Table:
-    """Return the first problems and, on request, all notes."""
+    """Return the first problems and, on request, all warnings and notes."""
     columns = (Column("where", align="left", wrap=True), Column("what", align="left", wrap=True))
     rows: list[Any] = [(problem.where, problem.what) for problem in inspection.problems[:most]]
     if len(inspection.problems) > most:
         rows.append(("…", f"and {len(inspection.problems) - most:,} more"))
-    rows += [("note", note) for note in inspection.notes if notes]
+    if notes:
+        rows += [("warning", doubt) for doubt in inspection.doubts] + [("note", note) for note in inspection.notes]
     return Table("Problems and notes", columns, rows)
 
 

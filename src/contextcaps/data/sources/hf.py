@@ -40,6 +40,7 @@ class HFSource(Source):
         image_column: None looks for the column of images.
         label_column: labels as ClassLabel or text, one or a list of them; None looks for a usual name.
         unlabelled: an image without a label is a problem ("refuse"), left out ("drop") or kept ("keep").
+        unify: labels of text that differ only in case or white space are one class.
     """
 
     kind = "hf"
@@ -54,6 +55,7 @@ class HFSource(Source):
         image_column: str | None = None,
         label_column: str | None = None,
         unlabelled: Unlabelled = "refuse",
+        unify: bool = True,
     ) -> None:
         super().__init__(f"hf:{location}", on_bad, unlabelled)
         datasets = _import_datasets(self.name)
@@ -72,7 +74,7 @@ class HFSource(Source):
         self._roots = [os.path.realpath(folder) for folder in own]
         self.root = self._roots[0] if self._folder else location
         names = _class_names(features[label_column])
-        self._vocabulary = Vocabulary(names, f"column {label_column!r}")
+        self._vocabulary = Vocabulary(names, f"column {label_column!r}", unify)
         self._fingerprints = [f"{part} {rows._fingerprint}" for part, rows in parts.items()]
         self._parts = {
             part: rows.cast_column(self._image_column, datasets.Image(decode=False)) for part, rows in parts.items()
@@ -83,6 +85,7 @@ class HFSource(Source):
             self._index(part, rows, label_column)
         self._options = f"{image_column} {label_column} {unlabelled} {on_bad}"
         self.classes, final = self._vocabulary.final()
+        self.assumptions += self._vocabulary.assumptions()
         self._labels = [tuple(sorted({int(final[label]) for label in labels})) for labels in self._labels]
         self._settle()
 

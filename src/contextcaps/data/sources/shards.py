@@ -67,6 +67,7 @@ class ShardsSource(Source):
         classes: file with the class names (.json list, or one per line). Default: classes.json beside the shards, or
             else the names found, sorted.
         unlabelled: an image without a label is a problem ("refuse"), left out ("drop") or kept ("keep").
+        unify: labels that differ only in case or white space are one class.
     """
 
     kind = "shards"
@@ -79,13 +80,14 @@ class ShardsSource(Source):
         split: str | None = None,
         classes: str | None = None,
         unlabelled: Unlabelled = "refuse",
+        unify: bool = True,
     ) -> None:
         super().__init__(f"shards:{location}", on_bad, unlabelled)
         self.paths = find_shards(location)
         split_of = [split_of_shard(path) for path in self.paths]
         self.splits = tuple(dict.fromkeys(name for name in split_of if name is not None))
         self._choose_split(split)
-        self._vocabulary, self._classes_file = self._given_classes(classes)
+        self._vocabulary, self._classes_file = self._given_classes(classes, unify)
         if self._vocabulary.given and self.split is not None:
             chosen = [path for path, name in zip(self.paths, split_of, strict=True) if name == self.split]
             self.paths, split_of = chosen, [self.split] * len(chosen)
@@ -101,18 +103,18 @@ class ShardsSource(Source):
         self._finish()
         self._settle()
 
-    def _given_classes(self, option: str | None) -> tuple[Vocabulary, Path | None]:
+    def _given_classes(self, option: str | None, unify: bool) -> tuple[Vocabulary, Path | None]:
         """Read the list of classes that the option names or that lies beside the shards; return its file, too."""
         if option is not None:
-            return Vocabulary(read_classes(Path(option)), option), Path(option)
+            return Vocabulary(read_classes(Path(option)), option, unify), Path(option)
         beside = [folder / CLASSES_FILE for folder in sorted({path.parent for path in self.paths})]
         lists = {path: read_classes(path) for path in beside if path.exists()}
         if len(set(lists.values())) > 1:
             files = " and ".join(str(path) for path in lists)
             raise DataError(f"{self.name}: {files} list different classes; name one with classes=FILE")
         for path, names in lists.items():
-            return Vocabulary(names, str(path)), path
-        return Vocabulary(None), None
+            return Vocabulary(names, str(path), unify), path
+        return Vocabulary(None, unify=unify), None
 
     def _index(self, shard: int, path: Path, split: str | None) -> None:
         """Read a shard's headers and annotations into the index."""
@@ -217,6 +219,7 @@ class ShardsSource(Source):
     def _finish(self) -> None:
         """Give every label its final index, and keep only the split that was asked for."""
         self.classes, final = self._vocabulary.final()
+        self.assumptions += self._vocabulary.assumptions()
         self._entries = [
             dataclasses.replace(entry, labels=tuple(sorted({int(final[label]) for label in entry.labels})))
             for entry in self._entries

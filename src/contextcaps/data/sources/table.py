@@ -1,43 +1,46 @@
 """Read a table of images, CSV or Parquet: `table:FILE`.
 
-Either one column holds each image's labels, as text with a separator or (in Parquet) as a list, or there is one column
-per class with 0 or 1. Paths are relative to the table's folder and never lead out of it.
+Either one column holds each image's labels, as text with a separator or as a list, or one label in each of several rows
+of an image, or there is one column per class with 0 or 1. Paths are relative to the table's folder, or to the one that
+is named as `root`, and never lead out of it.
 """
 
-import csv
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from contextcaps.data.file_source import BadSample, FileSource, Folder, Record, check_access
+from contextcaps.data.image_finder import ImageFinder
+from contextcaps.data.label_cells import LabelCells
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.source import Unlabelled
-from contextcaps.data.vocabulary import Vocabulary, read_classes
+from contextcaps.data.sources.table_columns import TRUTH, TableColumns
+from contextcaps.data.sources.table_file import cell_text, read_table
+from contextcaps.data.vocabulary import Vocabulary, canonical_split, folded, read_classes
+from contextcaps.documents import counted
 
 __all__ = ["TableSource"]
 
-_IMAGE_NAMES = ("path", "image", "file", "filename", "file_name", "image_path", "filepath", "img")
-_LABEL_NAMES = ("labels", "label", "tags", "classes")
-_SPLIT_NAMES = ("split", "set", "subset")
-_TRUTH = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
-_OTHER_SEPARATORS = (";", ",", "|", " ")
-
 
 class TableSource(FileSource):
-    """Gives the images of a table, in the order of its rows; an image's id is its path as the table has it.
+    """Gives the images of a table, in the order of their first rows; an image's id is its path as the table has it.
 
     Args:
-        location: a .csv file (UTF-8, first row column names, separated by commas, semicolons or tabs), or .parquet.
+        location: a .csv file (UTF-8 or UTF-16, columns separated by commas, semicolons, tabs or |), or .parquet.
         split: a value of the split column, if there is one; None opens all rows.
-        image_column: name of the column with the paths; None looks for a usual one, such as "path" or "image".
+        image_column: name of the column with the paths; None looks for a usual one, such as "path" or "image", or for
+            the one that holds names of image files.
         label_column: name of the column with the labels; None looks for a usual one, such as "labels" or "tags", and
-            if there is none, every other column is a class.
-        split_column: name of the column with the splits; None looks for "split", "set" or "subset".
-        separator: what stands between labels in a cell; " " is any white space.
-        root: folder that the paths are relative to; None is the table's own folder.
+            if there is none, every other column of 0 and 1 is a class.
+        split_column: name of the column with the splits; None looks for "split", "set", "subset" or "is_valid".
+        separator: what stands between labels in a cell; " " is any white space; None finds it in the data.
+        header: whether the first row has the names of the columns; None: unless it names an image.
+        root: folder of the images, that the paths are relative to: the files may lie anywhere below it, and absolute
+            paths into it are allowed; None is the table's own folder.
         classes: file with the class names (.json list, or one per line). None: the columns in their order, or the names
             found in the whole table, sorted.
+        unify: names of classes that differ only in case or white space are one class.
         unlabelled: an image without a label is a problem ("refuse"), left out ("drop") or kept ("keep").
     """
 
@@ -52,200 +55,164 @@ class TableSource(FileSource):
         image_column: str | None = None,
         label_column: str | None = None,
         split_column: str | None = None,
-        separator: str = ";",
+        separator: str | None = None,
+        header: bool | None = None,
         root: str | None = None,
         classes: str | None = None,
+        unify: bool = True,
         unlabelled: Unlabelled = "refuse",
     ) -> None:
         settings = {"columns": (image_column, label_column, split_column), "separator": separator}
         super().__init__(f"table:{location}", on_bad, unlabelled, settings)
-        if not separator:
+        if separator == "":
             raise DataError(f"{self.name}: option separator: expected at least one character")
         path = Path(location)
         check_access(self.name, path, *([] if root is None else [Path(root)]))
         if not path.is_file():
-            raise DataError(f"{self.name}: no such file; expected a .csv or .parquet table")
+            found = "this is a folder" if path.is_dir() else "no such file"
+            raise DataError(f"{self.name}: {found}; expected a .csv or .parquet table")
         if root is not None and not Path(root).is_dir():
             raise DataError(f"{self.name}: option root: no such folder: {root}")
-        self._separator = separator
         self._folder = Folder(Path(root) if root is not None else path.parent)
+        self._finder = ImageFinder(self._folder, named=root is not None)
         self.root = f"{os.path.realpath(path)} {os.path.realpath(self._folder.path)}"
         self._table_facts = f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}"
-        rows = _parquet_rows(path) if path.suffix.lower() in (".parquet", ".pq") else self._csv_rows(path)
-        _, self._columns = next(rows)
-        image = self._find_column("image_column", image_column, _IMAGE_NAMES)
-        if image is None:
-            raise DataError(
-                f"{self.name}: no column named {', '.join(_IMAGE_NAMES)}; the columns are {', '.join(self._columns)}; "
-                "name one with image_column=NAME"
-            )
-        self._image = image
-        self._label = self._find_column("label_column", label_column, _LABEL_NAMES)
-        split_at = self._find_column("split_column", split_column, _SPLIT_NAMES)
         given = read_classes(Path(classes)) if classes is not None else None
+        table = read_table(path, header)
+        self.assumptions += table.assumptions
+        for row, what in table.problems:
+            self.problems.add(f"row {row}", what)
+        self._columns = columns = TableColumns(self.name, table, self.assumptions)
+        self._image = columns.find_image(image_column)
+        self._label = columns.find_label(label_column, self._image, given)
+        split_at = columns.find_split(split_column)
         self._class_columns: list[tuple[int, str]] = []
         if self._label is None:
-            self._class_columns = self._find_class_columns(given, (self._image, split_at))
-            given = given or tuple(name for _, name in self._class_columns)
-        self._vocabulary = Vocabulary(given, classes or "the table's columns")
-        self._read(list(rows), split_at, split)
+            self._class_columns = columns.find_classes(given, (self._image, split_at), unify)
+            given = given or tuple(dict.fromkeys(name for _, name in self._class_columns))
+        else:
+            columns.refuse_absent_labels()
+            texts = [cell_text(cells[self._label]) for _, cells in table.rows if isinstance(cells[self._label], str)]
+            self._cells = LabelCells(texts, separator, given)
+            self.assumptions += self._cells.assumptions
+        self._vocabulary = Vocabulary(given, classes or "the table's columns", unify)
+        self._read(table.rows, self._splits(table.rows, split_at), split)
         self._finish()
 
-    def _read(self, rows: list[tuple[int, Sequence[Any]]], split_at: int | None, split: str | None) -> None:
+    def _read(self, rows: list[tuple[int, Sequence[Any]]], split_of: dict[int, str], split: str | None) -> None:
         """Check every row, and keep the samples of the split that was asked for."""
-        split_of = {} if split_at is None else {row: _text(cells[split_at]) for row, cells in rows}
         self.splits = tuple(dict.fromkeys(word for word in split_of.values() if word))
         self._choose_split(split)
-        first_row: dict[str, int] = {}
-        records: list[Record] = []
+        first_row: dict[Path, int] = {}
+        records: dict[Path, Record] = {}
+        repeated = 0
         for row, cells in rows:
             wanted = self.split is None or split_of[row] == self.split
             try:
                 labels = self._labels(cells)  # of every row, so that each split has the same classes
-                if not wanted:
-                    continue
                 if split_of and not split_of[row]:
                     raise BadSample("the split is missing")
-                if not isinstance(cells[self._image], str):
-                    kind = type(cells[self._image]).__name__
-                    raise BadSample(f"column {self._columns[self._image]!r}: expected a path, got {kind}")
-                name = _text(cells[self._image])
-                image = self._folder.member(name)
-                if name in first_row:
-                    raise BadSample(f"{name} is there before, in row {first_row[name]}")
-                first_row[name] = row
-                record = Record(name, image, tuple(labels), (self._folder.facts(image),))
-                if self._keeps(labels, name):
-                    records.append(record)
+                name = self._name(cells[self._image])
+                image = self._finder.find(name)
+                before = first_row.setdefault(image, row)
+                if split_of and split_of[before] != split_of[row]:
+                    raise BadSample(f"{name} is in {split_of[row]} here, and in {split_of[before]} in row {before}")
+                if not wanted:
+                    continue
+                if image not in records:
+                    records[image] = Record(name, image, tuple(labels), (self._folder.facts(image),))
+                elif self._label is None:
+                    raise BadSample(f"{name} is there before, in row {before}")
+                else:
+                    repeated += 1
+                    first = records[image]
+                    records[image] = Record(first.id, image, (*first.labels, *labels), first.facts)
             except (BadSample, DataError) as error:
                 if wanted:
                     self.problems.add(f"row {row}", str(error))
+        self._check_found(len(records))
+        if repeated:
+            rows_of = counted(repeated, "row")
+            self.assumptions.append(f"{rows_of} of images that were there before: labels of an image's rows are joined")
         self.classes, final = self._vocabulary.final()
-        for record in records:
+        self.assumptions += self._vocabulary.assumptions()
+        for record in records.values():
+            try:
+                if not self._keeps(record.labels, record.id):
+                    continue
+            except DataError as error:
+                self.problems.add(f"row {first_row[record.image]}", str(error))
+                continue
             labels = sorted({int(final[label]) for label in record.labels})
             self._keep(Record(record.id, record.image, tuple(labels), record.facts))
-        if self._label is not None:
-            self._note_separator([cells[self._label] for _, cells in rows])
 
     def _labels(self, cells: Sequence[Any]) -> list[int]:
         """Return the indices of a row's labels in the vocabulary."""
         if self._label is not None:
             cell = cells[self._label]
             if isinstance(cell, list):
-                return self._vocabulary.add(cell)
-            parts = _text(cell).split(None if self._separator.isspace() else self._separator)
-            return self._vocabulary.add(part.strip() for part in parts if part.strip())
+                return self._vocabulary.add(name for name in cell if name is not None and name != "")
+            return self._vocabulary.add(self._cells.split(cell_text(cell)))
         present = []
+        known = self._columns.truth
         for position, name in self._class_columns:
-            truth = _TRUTH.get(_text(cells[position]).lower())
+            cell = cells[position]
+            truth = known.get(cell) if isinstance(cell, str) else None  # as it is, in most of millions of cells
+            if truth is None:
+                truth = known.get(cell_text(cell).lower())
             if truth is None:
                 raise BadSample(
-                    f"column {name!r}: expected 0 or 1, got {_text(cells[position])!r}; if the column is no class, "
+                    f"column {name!r}: expected 0 or 1, got {cell_text(cells[position])!r}; if the column is no class, "
                     "name the label column (label_column=NAME) or list the classes (classes=FILE)"
                 )
             if truth:
                 present.append(name)
         return self._vocabulary.add(present)
 
-    def _note_separator(self, cells: Sequence[Any]) -> None:
-        """Note a separator that is probably wrong, since it would make one class of several labels."""
-        texts = [cell for cell in cells if isinstance(cell, str)]
-        if any(self._separator in text for text in texts):
-            return
-        for other in _OTHER_SEPARATORS:
-            count = sum(other in text.strip() for text in texts)
-            if 2 * count > len(texts):
-                self.notes.append(
-                    f"no cell of {self._columns[self._label or 0]!r} contains the separator {self._separator!r}, "
-                    f"but {count} contain {other!r}: perhaps separator={other!r} is meant"
-                )
-                return
-
-    def _find_column(self, option: str, name: str | None, usual: tuple[str, ...]) -> int | None:
-        """Return the position of a column by its name, or by the first usual name that is there, whatever its case."""
-        if name is not None:
-            if name not in self._columns:
-                raise DataError(f"{self.name}: {option}: no column {name!r}; it has {', '.join(self._columns)}")
-            return self._columns.index(name)
-        lowered = [column.strip().lower() for column in self._columns]
-        return next((lowered.index(word) for word in usual if word in lowered), None)
-
-    def _find_class_columns(
-        self, given: tuple[str, ...] | None, others: tuple[int | None, ...]
-    ) -> list[tuple[int, str]]:
-        if given is not None:
-            missing = [name for name in given if name not in self._columns]
-            if missing:
-                raise DataError(
-                    f"{self.name}: no column for {len(missing)} of {len(given)} classes: {', '.join(missing[:10])}; "
-                    f"and no column named {', '.join(_LABEL_NAMES)}"
-                )
-            return [(self._columns.index(name), name) for name in given]
-        found = [(position, name) for position, name in enumerate(self._columns) if position not in others]
-        if not found:
-            raise DataError(
-                f"{self.name}: no labels: expected a column named {', '.join(_LABEL_NAMES)}, or one column per class "
-                f"with 0 or 1; the columns are {', '.join(self._columns)}; name one with label_column=NAME"
+    def _name(self, cell: Any) -> str:
+        """Return the path in a cell."""
+        if isinstance(cell, bytes | dict):
+            column, found = self._columns.names[self._image], type(cell).__name__
+            raise BadSample(
+                f"column {column!r}: expected a path, got {found}; Parquet files that hold images are opened by their "
+                "folder: hf:FOLDER"
             )
-        return found
+        name = cell_text(cell)
+        if not name:
+            raise BadSample(f"expected a file name, got {name!r}")
+        return name
 
-    def _csv_rows(self, path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Yield row numbers (the row of names is 1, as in a spreadsheet) and cells; first the row of names."""
-        number = 0
-        width = None
-        try:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                head = file.readline()
-                file.seek(0)
-                delimiter = max(",;\t", key=head.count)  # the first of equals
-                for number, cells in enumerate(csv.reader(file, delimiter=delimiter, strict=True), start=1):
-                    if width is None:
-                        _check_columns(path, cells)
-                        width = len(cells)
-                    elif cells and len(cells) != width:
-                        self.problems.add(f"row {number}", f"expected {width} cells, got {len(cells)}")
-                        continue
-                    if cells:
-                        yield number, cells
-        except csv.Error as error:
-            raise DataError(f"{path}: row {number + 1}: {error}; expected CSV with every quote closed") from None
-        except UnicodeDecodeError:
-            raise DataError(f"{path}: after row {number}: expected UTF-8 text; save it as CSV in UTF-8") from None
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-        if width is None:
-            raise DataError(f"{path}: empty; expected a first row with the names of the columns")
+    def _check_found(self, found: int) -> None:
+        """Raise one line, instead of one for each row, if there is no image at all where they are looked for."""
+        missing = self._finder.missing
+        if missing and not found and len(missing) == len(self.problems.found):
+            raise DataError(
+                f"{self.name}: none of {len(missing):,} images is in {self._folder.path}, such as {missing[0]}; name "
+                "the folder that the paths are relative to: root=FOLDER"
+            )
+
+    def _splits(self, rows: list[tuple[int, Sequence[Any]]], position: int | None) -> dict[int, str]:
+        """Return the split of each row; empty without a column of splits."""
+        if position is None:
+            return {}
+        words = {row: cell_text(cells[position]) for row, cells in rows}
+        if self._columns.names[position].lower() == "is_valid":  # as fastai has it
+            parts = {False: "train", True: "val"}
+            return {row: parts[TRUTH[word.lower()]] if word.lower() in TRUTH else "" for row, word in words.items()}
+        usual: dict[str, str] = {}
+        for word in words.values():  # Train and training are one split; train2014 and train2017 are two
+            usual.setdefault(_split_key(word), word)
+        unusual = [word for word in usual.values() if word and canonical_split(word) is None]
+        if 0 < len(unusual) < len(usual):
+            self.assumptions.append(f"training opens no rows of the splits {', '.join(map(repr, unusual[:5]))}")
+        return {row: usual[_split_key(word)] for row, word in words.items()}
 
     def _identity(self) -> Iterator[str]:
         yield self._table_facts
         yield from super()._identity()
 
 
-def _check_columns(path: Path, columns: Sequence[str]) -> None:
-    if not columns:
-        raise DataError(f"{path}: expected the names of the columns in the first row, it is empty")
-    twice = [name for position, name in enumerate(columns) if name in columns[:position]]
-    if twice:
-        raise DataError(f"{path}: the column {twice[0]!r} is there twice")
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yield row numbers from 1 and cells; first the names of the columns, as row 0."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise DataError(f"{path}: Parquet needs pyarrow: pip install 'contextcaps[parquet]'") from None
-    try:
-        table = pyarrow.parquet.ParquetFile(path).read()
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path}: expected a Parquet file, it is cut off or none: {reason}") from None
-    _check_columns(path, table.column_names)
-    yield 0, table.column_names
-    yield from enumerate(zip(*(column.to_pylist() for column in table.columns), strict=True), start=1)
-
-
-def _text(cell: object) -> str:
-    """Return a cell as text without white space around it; empty for None."""
-    return "" if cell is None else str(cell).strip()
+def _split_key(word: str) -> str:
+    """Return what words for the same split have in common."""
+    plain = None if any(sign.isdecimal() for sign in word) else canonical_split(word)
+    return plain or folded(word)
