@@ -95,7 +95,7 @@ def test_another_kind(tree: tuple[Path, str], kind: str) -> None:
 
 def test_a_table_opened_as_coco(tmp_path: Path) -> None:
     path = write_table(tmp_path)
-    with pytest.raises(DataError, match=rf"what lies there: a table: table:{path}$"):
+    with pytest.raises(DataError, match=rf"it looks like a table: table:{path}$"):
         open_source(f"coco:{path}")
 
 
@@ -153,7 +153,23 @@ def test_bad_samples_get_no_hint(tmp_path: Path) -> None:
     (root / "train2017" / "000000000002.jpg").unlink()
     with pytest.raises(DataError) as caught:
         open_source(f"coco:{root}")
-    assert "what lies there" not in str(caught.value)
+    assert "data.yaml" not in str(caught.value)
+
+
+def test_a_folder_called_like_a_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ultralytics(tmp_path / "coco")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"coco: expected KIND:LOCATION; a data.yaml lies there: yolo:coco"):
+        open_source("coco")
+
+
+@pytest.mark.parametrize("kind", ["yolo", "folders", "metadata"])
+def test_an_empty_location_is_not_the_current_folder(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(roboflow_classes(tmp_path))
+    with pytest.raises(DataError, match=f"{kind}:: expected"):
+        open_source(f"{kind}:")
 
 
 def test_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

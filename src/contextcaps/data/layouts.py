@@ -45,25 +45,25 @@ def likely_kind(path: Path) -> Likely | None:
 def _of_file(path: Path) -> Likely | None:
     suffix = path.suffix.lower()
     if path.name in LIST_NAMES:
-        return Likely("a list of labels beside images", f"metadata:{path}")
+        return Likely("it looks like a list of labels beside images", f"metadata:{path}")
     if suffix in (".csv", ".tsv", ".parquet", ".pq"):
-        return Likely("a table", f"table:{path}")
+        return Likely("it looks like a table", f"table:{path}")
     if suffix == ".jsonl":
-        return Likely("a list with an object in each line", f"metadata:{path}")
+        return Likely("it looks like a list with an object in each line", f"metadata:{path}")
     if suffix in (".yaml", ".yml"):
-        return Likely("a description in YAML, as YOLO has it", f"yolo:{path}")
+        return Likely("it looks like a description in YAML, as YOLO has it", f"yolo:{path}")
     if suffix == ".tar":
-        return Likely("a tar file", f"shards:{path}")
+        return Likely("it looks like a tar file", f"shards:{path}")
     if suffix in _ARCHIVES:
-        return Likely("an archive: unpack it, and name the folder")
+        return Likely("it looks like an archive: unpack it, and name the folder")
     if suffix == ".json":
         if looks_like_coco(path):
-            return Likely("annotations in COCO's format", f"coco:{path}")
-        return Likely("JSON of a format that is not read; export again as COCO")
+            return Likely("it looks like annotations in COCO's format", f"coco:{path}")
+        return Likely("it looks like JSON of a format that is not read; export again as COCO")
     if suffix == ".xml":
-        return Likely("a single XML file, as of CVAT for images; export again as COCO 1.0")
+        return Likely("it looks like a single XML file, as of CVAT for images; export again as COCO 1.0")
     if looks_like_image(path.name):
-        return Likely("a single image; name the folder or the table with the labels")
+        return Likely("it looks like a single image; name the folder or the table with the labels")
     return None
 
 

@@ -50,7 +50,8 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
         kind, _, query = spec.partition("?")
         rest = f"?{query}"
     location, _, query = rest.partition("?") if _has_options(rest) else (rest, "", "")
-    if kind not in source_kinds():
+    is_path = ":" not in spec and kind != "scenes" and Path(spec).exists()  # such as a folder called coco
+    if is_path or kind not in source_kinds():
         known = ", ".join(source_kinds())
         likely = likely_kind(Path(spec))
         if likely is not None:
@@ -75,7 +76,7 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
         likely = likely_kind(Path(location)) if location else None
         if likely is None or likely.spec == f"{kind}:{location}":
             raise
-        raise DataError(f"{error}; what lies there: {likely}") from None
+        raise DataError(f"{error}; {likely}") from None
 
 
 def _source_class(kind: str) -> Callable[..., Source]:

@@ -52,6 +52,15 @@ def test_a_single_split(tmp_path: Path) -> None:
     assert {name: len(part) for name, part in parts.items()} == {"train": 3, "val": 1, "test": 1}
 
 
+def test_a_split_without_images_is_left_out(tmp_path: Path) -> None:
+    root = class_folders(tmp_path, ("train",))
+    (root / "val" / "cat").mkdir(parents=True)
+    source = open_source(f"folders:{root}")
+    assert source.splits == ("train",)
+    assert source.notes == ["1 split without an image left out: val"]
+    assert open_splits(f"folders:{root}").keys() == {"train", "val", "test"}
+
+
 def test_an_image_in_the_folders_of_several_classes_has_all_their_labels(tmp_path: Path) -> None:
     root = class_folders(tmp_path)
     for name in ("cat", "dog"):

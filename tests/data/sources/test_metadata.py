@@ -59,6 +59,11 @@ def test_one_label_each_in_csv(tmp_path: Path) -> None:
     assert named(open_source(f"metadata:{root}")) == {"a.jpg": ["cat"], "b.jpg": ["dog"]}
 
 
+def test_semicolons_between_columns(tmp_path: Path) -> None:
+    root = listed(tmp_path, "file_name;label", "a.jpg;cat", "b.jpg;dog", name="metadata.csv")
+    assert named(open_source(f"metadata:{root}")) == {"a.jpg": ["cat"], "b.jpg": ["dog"]}
+
+
 def test_lists_in_csv(tmp_path: Path) -> None:
     rows = ['a.jpg,"[""cat"", ""dog""]"', "b.jpg,[]"]
     root = listed(tmp_path, "file_name,labels", *rows, name="metadata.csv")

@@ -53,8 +53,11 @@ class FoldersSource(FileSource):
             found = self._find_classes(root)
         except BadSample as bad:
             raise DataError(f"{self.name}: {bad}") from None
-        self.splits = tuple(found) if "" not in found else ()
         images = {part: self._list_images(folders) for part, folders in found.items()}
+        without = [part for part, each in images.items() if part and not each]
+        if without:
+            self.notes.append(f"{counted(len(without), 'split')} without an image left out: {_shown(without)}")
+        self.splits = tuple(part for part in images if part and part not in without)
         names = {path.name: None for folders in found.values() for path in folders}
         self._refuse_other_layouts(names)
         with_images = {name for each in images.values() for name in each}

@@ -72,7 +72,7 @@ class MetadataSource(FileSource):
         settings = {"label_column": label_column, "separator": separator}
         super().__init__(f"metadata:{location}", on_bad, unlabelled, settings)
         self._label_column, self._separator = label_column, separator
-        lists = self._find_lists(Path(location))
+        lists = self._find_lists(location)
         self.root = os.path.realpath(self._folder.path)
         rows = {part: list(self._rows(path)) for part, path in lists.items()}
         if list(rows) == [""]:
@@ -98,14 +98,15 @@ class MetadataSource(FileSource):
         self._note_unlisted(lists.values(), listed)
         self._finish()
 
-    def _find_lists(self, location: Path) -> dict[str, Path]:
+    def _find_lists(self, given: str) -> dict[str, Path]:
         """Set the folder; return the lists by split, train before val before test, or one under ""."""
+        location = Path(given)
         check_access(self.name, location)
         if location.is_file():
             self._folder = Folder(location.parent)
             return {"": location}
         expected = f"expected {', '.join(LIST_NAMES[:-1])} or {LIST_NAMES[-1]}"
-        if not str(location) or not location.is_dir():
+        if not given or not location.is_dir():
             raise DataError(f"{self.name}: {expected} in a folder, found no such folder")
         self._folder = Folder(location)
         single = _list_in(location)
@@ -129,7 +130,10 @@ class MetadataSource(FileSource):
         try:
             with path.open(encoding="utf-8-sig", newline="") as file:
                 if path.suffix.lower() == ".csv":
-                    reader = csv.reader(file, skipinitialspace=True)
+                    head = file.readline()
+                    file.seek(0)
+                    delimiter = max(",;\t", key=head.count)  # the first of equals
+                    reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
                     columns = [each.strip() for each in next(reader, [])]
                     twice = [each for place, each in enumerate(columns) if each in columns[:place]]
                     if twice:

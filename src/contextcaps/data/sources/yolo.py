@@ -47,6 +47,8 @@ class YOLOSource(FileSource):
         unlabelled: Unlabelled = "drop",
     ) -> None:
         super().__init__(f"yolo:{location}", on_bad, unlabelled, {})
+        if not location:
+            raise DataError(f"{self.name}: expected data.yaml or the folder that holds it, found no name")
         check_access(self.name, Path(location), *([] if root is None else [Path(root)]))
         if root is not None and not os.path.isdir(root):
             raise DataError(f"{self.name}: option root: no such folder: {root}")
