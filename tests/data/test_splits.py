@@ -221,8 +221,8 @@ def test_a_part_named_in_the_spec_is_divided() -> None:
 def test_a_single_part_under_any_name_is_divided_with_a_note(name: str) -> None:
     parts = open_splits(opened_kind({name: 30}), seed=1)
     assert {part: len(each) for part, each in parts.items()} == {"train": 24, "val": 3, "test": 3}
-    assert parts["train"].notes[0] == f"{name} is the only part there is: divided into train, val and test"
-    assert open_splits(opened_kind({"train": 30}))["train"].notes == []
+    assert parts["train"].assumptions == [f"{name} is the only part there is: divided into train, val and test"]
+    assert open_splits(opened_kind({"train": 30}))["train"].assumptions == []
 
 
 def test_no_training_part_among_several() -> None:

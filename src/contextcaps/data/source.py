@@ -42,6 +42,8 @@ class Source(abc.ABC, Sequence[Sample]):
     """Names of the splits that the data has; empty if none."""
     root: str
     """Resolved path of the folder or file that it reads; empty if it reads none. Part of the fingerprint."""
+    assumptions: list[str]
+    """What was assumed about labels and files where the data do not say it, such as which names are one class."""
     notes: list[str]
     """Remarks that are no reason to stop, such as classes without a positive."""
 
@@ -51,6 +53,7 @@ class Source(abc.ABC, Sequence[Sample]):
         self.name, self._unlabelled, self._dropped = name, unlabelled, 0
         self.problems = Problems(name, on_bad)
         self.split, self.splits, self.root, self.notes = None, (), "", []
+        self.assumptions = []
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
@@ -170,7 +173,7 @@ class Subset(Source):
         super().__init__(f"{source.name} ({split})", source.problems.on_bad)
         self.source, self.indices = source, [int(index) for index in indices]
         self.kind = source.kind  # type: ignore[misc]
-        self.classes, self.split = source.classes, split
+        self.classes, self.split, self.assumptions = source.classes, split, source.assumptions
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -55,12 +55,10 @@ def open_splits(
         return dict(split_source(source, seed=seed))
     if len(source.splits) == 1:
         only = source.splits[0]
-        parts = split_source(
-            source if source.split == only else open_source(spec, on_bad=on_bad, **options, split=only), seed=seed
-        )
+        whole = source if source.split == only else open_source(spec, on_bad=on_bad, **options, split=only)
         if canonical_split(only) != "train":
-            parts["train"].notes.insert(0, f"{only} is the only part there is: divided into train, val and test")
-        return dict(parts)
+            whole.assumptions.append(f"{only} is the only part there is: divided into train, val and test")
+        return dict(split_source(whole, seed=seed))
     given: dict[str, Source] = {}
     for name in source.splits:
         part = canonical_split(name)

@@ -43,7 +43,7 @@ def test_label_studio_where_file_names_lead_elsewhere(tmp_path: Path, prefix: st
     source = open_source(f"coco:{label_studio(tmp_path, prefix)}")
     assert named(source) == {"0": ["Car", "Person"], "2": ["Car"]}
     noted = "3 images of result.json found by the base name: where the file names lead, there are none"
-    assert (noted in source.notes) == (prefix not in ("images\\", ""))
+    assert (noted in source.assumptions) == (prefix not in ("images\\", ""))
 
 
 def test_base_names_that_are_not_clear(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_cvat(tmp_path: Path, places: str, prefix: str) -> None:
 def test_a_single_part_is_divided(tmp_path: Path) -> None:
     parts = open_splits(f"coco:{cvat(tmp_path)}")
     assert {name: len(part) for name, part in parts.items()} == {"train": 1, "val": 1, "test": 1}
-    assert parts["train"].notes[0] == "default is the only part there is: divided into train, val and test"
+    assert parts["train"].assumptions == ["default is the only part there is: divided into train, val and test"]
 
 
 def test_an_export_without_images_is_one_line(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_roboflow(tmp_path: Path) -> None:
         "val-1": ["pear"],
         "val-2": ["apple", "pear"],
     }
-    assert "category 'fruit' left out: it only groups others, and nothing is annotated with it" in source.notes
+    assert "category 'fruit' left out: it only groups others, and nothing is annotated with it" in source.assumptions
     assert {name: len(part) for name, part in open_splits(f"coco:{root}").items()} == {"train": 3, "val": 3, "test": 3}
     for part in (root / "train", root / "train" / "_annotations.coco.json"):
         assert open_source(f"coco:{part}").classes == ("apple", "pear")

@@ -25,7 +25,7 @@ def test_folders_of_classes(tmp_path: Path) -> None:
         "dog/dog21.jpg": ["dog"],
         "dog/more/Deep.JPG": ["dog"],
     }
-    assert source.notes == []
+    assert source.assumptions == []
     assert_round_trip(source, tmp_path / "shards")
 
 
@@ -57,7 +57,7 @@ def test_a_split_without_images_is_left_out(tmp_path: Path) -> None:
     (root / "val" / "cat").mkdir(parents=True)
     source = open_source(f"folders:{root}")
     assert source.splits == ("train",)
-    assert source.notes == ["1 split without an image left out: val"]
+    assert source.assumptions == ["1 split without an image left out: val"]
     assert open_splits(f"folders:{root}").keys() == {"train", "val", "test"}
 
 
@@ -70,7 +70,7 @@ def test_an_image_in_the_folders_of_several_classes_has_all_their_labels(tmp_pat
     assert named(source)["cat/both.jpg"] == ["cat", "dog"]
     assert "dog/both.jpg" not in named(source)
     assert named(source)["dog/other.jpg"] == ["dog"]
-    assert source.notes == ["1 image in the folders of several classes: each has all their labels"]
+    assert source.assumptions == ["1 image in the folders of several classes: each has all their labels"]
 
 
 def test_what_lies_beside_is_noted(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_what_lies_beside_is_noted(tmp_path: Path) -> None:
     (root / "train" / "empty").mkdir()
     for clutter in (".DS_Store", "__MACOSX/train/cat/a.jpg", "train/Thumbs.db", "train/cat/._cat10.jpg"):
         write(root / clutter, "x")
-    assert open_source(f"folders:{root}").notes == [
+    assert open_source(f"folders:{root}").assumptions == [
         "1 folder left out, neither train, val nor test with folders of classes: test",
         "1 image beside train's folders left out: loose.jpg",
         "1 folder without an image left out: empty",

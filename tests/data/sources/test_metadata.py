@@ -51,7 +51,7 @@ def test_objects_in_jsonl(tmp_path: Path) -> None:
 def test_labels_in_jsonl(tmp_path: Path, rows: list[object]) -> None:
     source = open_source(f"metadata:{listed(tmp_path, *rows)}")
     assert named(source) == {"a.jpg": ["cat"], "b.jpg": ["cat", "dog"]}
-    assert source.notes == ["1 image in no line left out, such as c.jpg"]
+    assert source.assumptions == ["1 image in no line left out, such as c.jpg"]
 
 
 def test_one_label_each_in_csv(tmp_path: Path) -> None:

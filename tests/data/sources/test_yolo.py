@@ -31,7 +31,7 @@ def test_ultralytics(root: Path) -> None:
             "images/val/val0.jpg": ["person", "car"],
             "images/val/val1.jpg": ["bicycle"],
         }
-        assert "2 images without a text file: without a label" in source.notes
+        assert "2 images without a text file: without a label" in source.assumptions
         assert "2 images without a label left out (unlabelled=drop)" in source.notes
     assert list(named(open_source(f"yolo:{root}", split="validation"))) == [
         "images/val/val0.jpg",
@@ -113,7 +113,7 @@ def test_validation_on_the_training_images_is_not_taken(root: Path) -> None:
     write(root / "data.yaml", "train: images/train\nval: images/train\nnames: [a, b, c]\n")
     source = open_source(f"yolo:{root}")
     assert source.splits == ("train",)
-    assert "val left out: in data.yaml it is the same as train" in source.notes
+    assert "val left out: in data.yaml it is the same as train" in source.assumptions
     write(root / "data.yaml", "train: images\nval: images/val\nnames: [a, b, c]\n")
     with pytest.raises(DataError, match=r"3 images of val, such as images/val/val0.jpg, also in train; expected"):
         open_source(f"yolo:{root}")

@@ -170,7 +170,7 @@ def inspect_source(
         with_boxes=with_boxes,
         with_masks=with_masks,
         problems=(*source.problems.found, *bad),
-        notes=tuple(source.notes),
+        notes=(*source.assumptions, *source.notes),
     )
 
 

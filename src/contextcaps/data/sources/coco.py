@@ -134,7 +134,7 @@ class COCOSource(FileSource):
                 "export again with images"
             )
         if photos.by_base_name:
-            self.notes.append(
+            self.assumptions.append(
                 f"{counted(photos.by_base_name, 'image')} of {index.label} found by the base name: where the file "
                 "names lead, there are none"
             )
@@ -155,8 +155,8 @@ class COCOSource(FileSource):
         groups = [category for category in groups if _key(category.get("id")) not in used]
         for group in groups:
             note = f"category {group.get('name')!r} left out: it only groups others, and nothing is annotated with it"
-            if note not in self.notes:
-                self.notes.append(note)
+            if note not in self.assumptions:
+                self.assumptions.append(note)
         return [category for category in categories if category not in groups]
 
     def _read_categories(self, path: Path, categories: list[Any]) -> dict[str, int]:

@@ -56,7 +56,7 @@ class FoldersSource(FileSource):
         images = {part: self._list_images(folders) for part, folders in found.items()}
         without = [part for part, each in images.items() if part and not each]
         if without:
-            self.notes.append(f"{counted(len(without), 'split')} without an image left out: {_shown(without)}")
+            self.assumptions.append(f"{counted(len(without), 'split')} without an image left out: {_shown(without)}")
         self.splits = tuple(part for part in images if part and part not in without)
         names = {path.name: None for folders in found.values() for path in folders}
         self._refuse_other_layouts(names)
@@ -67,10 +67,10 @@ class FoldersSource(FileSource):
             raise DataError(f"{self.name}: expected folders of two or more classes, found images in one only: {only}")
         empty = sorted(set(names) - with_images)
         if empty:
-            self.notes.append(f"{counted(len(empty), 'folder')} without an image left out: {_shown(empty)}")
+            self.assumptions.append(f"{counted(len(empty), 'folder')} without an image left out: {_shown(empty)}")
         if self._not_images:
             count = counted(len(self._not_images), "file")
-            self.notes.append(f"{count} without an image's suffix left out: {_shown(self._not_images)}")
+            self.assumptions.append(f"{count} without an image's suffix left out: {_shown(self._not_images)}")
         for part in self._choose_split(split) or ("",):
             self._read(images[part])
         self._finish()
@@ -88,7 +88,7 @@ class FoldersSource(FileSource):
             others = [path.name for path in folders if path not in parts]
             if others:
                 what = "neither train, val nor test with folders of classes"
-                self.notes.append(f"{counted(len(others), 'folder')} left out, {what}: {_shown(others)}")
+                self.assumptions.append(f"{counted(len(others), 'folder')} left out, {what}: {_shown(others)}")
             for path in parts:
                 self._note_loose(content[path][1], path)
             return {path.name: content[path][0] for path in sorted(parts, key=_order)}
@@ -121,7 +121,7 @@ class FoldersSource(FileSource):
     def _note_loose(self, images: list[str], holder: Path) -> None:
         if images:
             where = "the folders of the classes" if holder == self._folder.path else f"{holder.name}'s folders"
-            self.notes.append(f"{counted(len(images), 'image')} beside {where} left out: {_shown(images)}")
+            self.assumptions.append(f"{counted(len(images), 'image')} beside {where} left out: {_shown(images)}")
 
     def _list_images(self, folders: Iterable[Path]) -> dict[str, list[Path]]:
         """Return the images of each class that has any."""
@@ -158,7 +158,7 @@ class FoldersSource(FileSource):
             self._keep(Record(self._folder.relative(path), path, tuple(sorted(present)), (facts[path],)))
         several = sum(len(present) > 1 for present in labels.values())
         if several:
-            self.notes.append(
+            self.assumptions.append(
                 f"{counted(several, 'image')} in the folders of several classes: each has all their labels"
             )
 

@@ -250,7 +250,7 @@ class MetadataSource(FileSource):
                 continue  # what is listed there has been reported
             unlisted += [self._folder.relative(image) for image in images if image not in listed]
         if unlisted:
-            self.notes.append(f"{counted(len(unlisted), 'image')} in no line left out, such as {unlisted[0]}")
+            self.assumptions.append(f"{counted(len(unlisted), 'image')} in no line left out, such as {unlisted[0]}")
 
 
 def _list_in(folder: Path) -> Path | None:

@@ -59,7 +59,7 @@ class YOLOSource(FileSource):
         self.root = os.path.realpath(description.root)
         self._without_file = 0
         self._with_file = 0
-        self.notes += description.notes
+        self.assumptions += description.notes
         self.splits = tuple(part for part in description.parts if part)
         listed = {part: self._list_images(description, part) for part in description.parts}
         self._refuse_overlap(listed)
@@ -73,7 +73,7 @@ class YOLOSource(FileSource):
                 f"{self._folder.relative(images[0])}; found none"
             )
         if self._without_file:
-            self.notes.append(f"{counted(self._without_file, 'image')} without a text file: without a label")
+            self.assumptions.append(f"{counted(self._without_file, 'image')} without a text file: without a label")
         self._finish()
 
     def _list_images(self, description: Description, part: str) -> list[Path]:
