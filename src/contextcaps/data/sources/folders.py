@@ -5,7 +5,9 @@ cat/1.jpg, dog/2.jpg                 or, with splits, train/cat/1.jpg, val/dog/2
 An image that lies in the folders of several classes has all of their labels.
 """
 
+import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -138,9 +140,7 @@ class FoldersSource(FileSource):
 
     def _read(self, images: dict[str, list[Path]]) -> None:
         """Keep the images of a split, copies in several classes' folders once."""
-        first: dict[tuple[str, int], list[Path]] = {}
-        labels: dict[Path, set[int]] = {}
-        facts: dict[Path, str] = {}
+        found: list[tuple[str, Path, str]] = []
         for name, paths in images.items():
             for path in paths:
                 try:
@@ -148,26 +148,45 @@ class FoldersSource(FileSource):
                 except BadSample as bad:
                     self.problems.add(self._folder.relative(path), str(bad))
                     continue
-                same_name = first.setdefault((path.name, int(fact.rsplit(" ", 2)[1])), [])
-                copy = next((other for other in same_name if _same_bytes(other, path)), None)
-                if copy is None:
-                    same_name.append(path)
-                    labels[path], facts[path] = set(), fact
-                labels[copy or path].add(self.classes.index(name))
-        for path, present in labels.items():
-            self._keep(Record(self._folder.relative(path), path, tuple(sorted(present)), (facts[path],)))
-        several = sum(len(present) > 1 for present in labels.values())
+                found.append((name, path, fact))
+        sizes = Counter(_name_and_size(path, fact) for _, path, fact in found)
+        alike: dict[tuple[str, int, bytes], list[Path]] = {}
+        records: dict[Path, tuple[set[int], str]] = {}
+        for name, path, fact in found:
+            key = _name_and_size(path, fact)
+            # Only where sizes agree: frames of a film without compression all have one size, and often the same names.
+            same = alike.setdefault((*key, _beginning(path) if sizes[key] > 1 else b""), [])
+            copy = next((other for other in same if _same_bytes(other, path)), None)
+            if copy is None:
+                same.append(path)
+                records[path] = (set(), fact)
+            records[copy or path][0].add(self.classes.index(name))
+        for path, (labels, fact) in records.items():
+            self._keep(Record(self._folder.relative(path), path, tuple(sorted(labels)), (fact,)))
+        several = sum(len(labels) > 1 for labels, _ in records.values())
         if several:
             self.assumptions.append(
                 f"{counted(several, 'image')} in the folders of several classes: each has all their labels"
             )
 
 
+def _name_and_size(path: Path, fact: str) -> tuple[str, int]:
+    return path.name, int(fact.rsplit(" ", 2)[1])
+
+
+def _beginning(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return hashlib.sha256(file.read(1 << 16)).digest()
+    except OSError:
+        return b""  # reported when the image is decoded
+
+
 def _same_bytes(one: Path, other: Path) -> bool:
     try:
         return one.read_bytes() == other.read_bytes()
     except OSError:
-        return False  # reported when the image is decoded
+        return False
 
 
 def _order(path: Path) -> tuple[int, str]:

@@ -57,6 +57,8 @@ class YOLOSource(FileSource):
         self._box_first = description.has_keypoints
         self._folder = Folder(description.root)
         self.root = os.path.realpath(description.root)
+        self._label_folders: dict[Path, Path] = {}
+        """Folder of images → folder of their text files."""
         self._without_file = 0
         self._with_file = 0
         self.assumptions += description.notes
@@ -67,7 +69,7 @@ class YOLOSource(FileSource):
         for image in images:
             self._read(image)
         if not self._with_file and images:
-            expected = self._folder.relative(_label_file(self._folder, images[0]))
+            expected = self._folder.relative(self._label_file(images[0]))
             raise DataError(
                 f"{self.name}: expected a text file for each image, such as {expected} for "
                 f"{self._folder.relative(images[0])}; found none"
@@ -127,7 +129,7 @@ class YOLOSource(FileSource):
         name = self._folder.relative(image)
         try:
             facts = [self._folder.facts(image)]
-            label_file = _label_file(self._folder, image)
+            label_file = self._label_file(image)
             objects: list[tuple[int, Corners]] = []
             if os.path.lexists(label_file):
                 self._with_file += 1
@@ -140,6 +142,17 @@ class YOLOSource(FileSource):
             self.problems.add(name, str(bad))
             return
         self._keep(Record.from_objects(name, image, objects, tuple(facts)))
+
+    def _label_file(self, image: Path) -> Path:
+        """Return the text file of an image: under labels/ in the place of the last images/, or beside it."""
+        parent, name = image.parent, f"{image.stem}.txt"
+        if parent not in self._label_folders:
+            parts = list(parent.relative_to(self._folder.path).parts)
+            if "images" in parts:
+                parts[len(parts) - 1 - parts[::-1].index("images")] = "labels"
+            self._label_folders[parent] = self._folder.path.joinpath(*parts)
+        mirrored = self._label_folders[parent] / name
+        return parent / name if not os.path.lexists(mirrored) and os.path.lexists(parent / name) else mirrored
 
     def _objects(self, path: Path) -> list[tuple[int, Corners]]:
         """Return the class and box of each line of a text file."""
@@ -180,15 +193,3 @@ class YOLOSource(FileSource):
             return int(first), clip_corners((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
         across, down = values[0::2], values[1::2]
         return int(first), clip_corners((min(across), min(down), max(across), max(down)))
-
-
-def _label_file(folder: Folder, image: Path) -> Path:
-    """Return the text file of an image: under labels/ in the place of the last images/, or beside it."""
-    parts = list(image.relative_to(folder.path).parts) if image.is_relative_to(folder.path) else list(image.parts)
-    places = [place for place, part in enumerate(parts[:-1]) if part == "images"]
-    beside = image.with_suffix(".txt")
-    if not places:
-        return beside
-    parts[places[-1]] = "labels"
-    mirrored = folder.path.joinpath(*parts).with_suffix(".txt")
-    return beside if not os.path.lexists(mirrored) and os.path.lexists(beside) else mirrored
