@@ -16,7 +16,6 @@ from contextcaps.documents import counted
 __all__ = ["Likely", "likely_kind"]
 
 _ARCHIVES = (".zip", ".gz", ".tgz", ".7z", ".rar", ".bz2", ".xz")
-_IDX = "train-images"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +91,7 @@ def _signs(folder: Path, files: list[str], folders: list[str]) -> Iterator[Likel
     if described is not None:
         yield Likely(f"a {described.name} lies there", f"yolo:{folder}")
     yield from _known_sets(folder)
-    coco = _coco_file(folder, files, folders)
+    coco = _coco_file(folder, folders)
     if coco is not None:
         yield Likely(f"{coco} lies there", f"coco:{folder}")
     parts = [name for name in folders if canonical_split(name)]
@@ -129,11 +128,11 @@ def _known_sets(folder: Path) -> Iterator[Likely]:
         yield Likely("Pascal VOC's ImageSets lie there", f"voc:{folder}")
     if any((folder / each / "annotations" / "training").is_dir() for each in ("", "ADEChallengeData2016")):
         yield Likely("ADE20K's annotations lie there", f"ade20k:{folder}")
-    if any(name.startswith(_IDX) for name in os.listdir(folder)):
+    if any(name.startswith("train-images") for name in os.listdir(folder)):
         yield Likely("MNIST's files lie there", f"mnist:{folder}")
 
 
-def _coco_file(folder: Path, files: list[str], folders: list[str]) -> str | None:
+def _coco_file(folder: Path, folders: list[str]) -> str | None:
     """Return an annotation file in COCO's format, where coco: looks for one."""
     places = ["", *(["annotations"] if "annotations" in folders else [])]
     named = [os.path.join(each, name) for each in places for name in sorted(os.listdir(folder / each))]
