@@ -15,7 +15,7 @@ from contextcaps.data.file_source import BadSample, FileSource, Folder, Record, 
 from contextcaps.data.image_files import is_clutter, looks_like_image, walk_images
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.source import Unlabelled
-from contextcaps.data.vocabulary import canonical_split
+from contextcaps.data.vocabulary import Vocabulary, canonical_split
 from contextcaps.documents import counted
 
 __all__ = ["FoldersSource"]
@@ -63,7 +63,10 @@ class FoldersSource(FileSource):
         names = {path.name: None for folders in found.values() for path in folders}
         self._refuse_other_layouts(names)
         with_images = {name for each in images.values() for name in each}
-        self.classes = tuple(sorted(name for name in names if name in with_images))
+        vocabulary = Vocabulary(None)
+        met = [(name, index) for name in names if name in with_images for index in vocabulary.add([name])]
+        self.classes, final = vocabulary.final()
+        self._label_of = {name: int(final[index]) for name, index in met}
         if len(self.classes) == 1:
             only = self.classes[0]
             raise DataError(f"{self.name}: expected folders of two or more classes, found images in one only: {only}")
@@ -160,7 +163,7 @@ class FoldersSource(FileSource):
             if copy is None:
                 same.append(path)
                 records[path] = (set(), fact)
-            records[copy or path][0].add(self.classes.index(name))
+            records[copy or path][0].add(self._label_of[name])
         for path, (labels, fact) in records.items():
             self._keep(Record(self._folder.relative(path), path, tuple(sorted(labels)), (fact,)))
         several = sum(len(labels) > 1 for labels, _ in records.values())
