@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from trees_exports import roboflow_yolo
 from trees_small import encoded, shard_members, write_tar
 from trees_voc import voc_tree
 
@@ -162,3 +163,15 @@ def test_samples_left_out_are_counted_once(tmp_path, capsys) -> None:
 @pytest.mark.parametrize("word", ["val", "dev", "valid", "validation"])
 def test_usual_words_for_a_split_of_scenes(word) -> None:
     assert open_source(SCENES, split=word).split == "validation"
+
+
+@pytest.mark.parametrize("command", [["data", "inspect"], ["data", "prepare"], ["train", "--data"]])
+def test_a_location_without_its_kind_is_looked_at(command, tmp_path, monkeypatch, capsys) -> None:
+    roboflow_yolo(tmp_path / "fruit")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "fruit"])
+    assert ended.value.code == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert told == "contextcaps: fruit: expected KIND:LOCATION; a data.yaml lies there: yolo:fruit"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fruit"]

@@ -13,7 +13,8 @@ def memory_source(count: int = 4, **options: object) -> MemorySource:
 
 
 def test_every_kind_is_known() -> None:
-    assert source_kinds()[:9] == ["scenes", "ade20k", "coco", "voc", "table", "shards", "mnist", "multimnist", "hf"]
+    files = ["ade20k", "coco", "voc", "yolo", "folders", "metadata", "table", "shards", "mnist", "multimnist", "hf"]
+    assert source_kinds()[:12] == ["scenes", *files]
 
 
 @pytest.mark.parametrize(
@@ -31,11 +32,6 @@ def test_misuse_is_one_clear_line(spec, message) -> None:
     with pytest.raises(DataError, match=message) as refusal:
         open_source(spec)
     assert "\n" not in str(refusal.value)
-
-
-def test_a_plain_folder_gets_a_hint(tmp_path) -> None:
-    with pytest.raises(DataError, match=rf"name its layout: coco:{tmp_path}"):
-        open_source(str(tmp_path))
 
 
 def test_options_in_the_name_equal_options_as_arguments() -> None:

@@ -217,9 +217,18 @@ def test_a_part_named_in_the_spec_is_divided() -> None:
     assert {name: len(part) for name, part in parts.items()} == {"train": 24, "val": 3, "test": 3}
 
 
-def test_no_training_part() -> None:
-    kind = opened_kind({"validation": 6})
-    with pytest.raises(DataError, match=f"{kind}: expected a training part, got only validation; .*split=validation"):
+@pytest.mark.parametrize("name", ["validation", "test", "default", "trainval"])
+def test_a_single_part_under_any_name_is_divided_with_a_note(name: str) -> None:
+    parts = open_splits(opened_kind({name: 30}), seed=1)
+    assert {part: len(each) for part, each in parts.items()} == {"train": 24, "val": 3, "test": 3}
+    assert parts["train"].assumptions == [f"{name} is the only part there is: divided into train, val and test"]
+    assert open_splits(opened_kind({"train": 30}))["train"].assumptions == []
+
+
+def test_no_training_part_among_several() -> None:
+    kind = opened_kind({"validation": 6, "test": 6})
+    told = f"{kind}: expected a training part, got only validation, test; .*split=validation"
+    with pytest.raises(DataError, match=told):
         open_splits(kind)
 
 

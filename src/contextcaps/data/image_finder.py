@@ -5,20 +5,17 @@ import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from contextcaps.data.file_source import BadSample, Folder
+from contextcaps.data.image_files import looks_like_image
 
 __all__ = ["ImageFinder", "is_image_name"]
 
-_SUFFIXES = {
-    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2"),
-    *(".avif", ".heic", ".heif"),
-}
 _DRIVE = re.compile(r"[a-z]:|\\\\", re.IGNORECASE)
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 def is_image_name(text: object) -> bool:
     """Return whether a text ends as the name of an image file does."""
-    return isinstance(text, str) and os.path.splitext(text.strip())[1].lower() in _SUFFIXES
+    return isinstance(text, str) and looks_like_image(text.strip())
 
 
 class ImageFinder:

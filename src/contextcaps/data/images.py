@@ -13,6 +13,7 @@ The result is always [H, W, 3] bytes in RGB, upright:
 - Grey, 1-bit and palette images become RGB; CMYK is converted without a colour profile, JPEG's inverted (Adobe) kind
   included; 16 bits are scaled to 8, not clipped.
 - An animation gives its first frame.
+- HEIC, as telephones write it, is read with the extra `heic`.
 - A truncated or damaged file is refused, never filled with grey; so is one of more than `MAX_PIXELS`, by its header
   alone. Pillow's global settings are left as they are. All functions may be called from several threads.
 """
@@ -22,6 +23,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -30,6 +32,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from torch.nn.functional import interpolate
 
 from contextcaps.data.problems import DataError
+from contextcaps.extras import import_extra
 
 __all__ = [
     "MAX_PIXELS",
@@ -62,7 +65,7 @@ _SIGNATURES = (
     (b"II*\0", "TIFF"),
     (b"MM\0*", "TIFF"),
 )
-_HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
+_HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"hevm", b"hevs")
 
 
 class BadImage(DataError):
@@ -149,15 +152,11 @@ def _opened(image: bytes | Path) -> Iterator[Image.Image]:
         if isinstance(image, Path) and not image.is_file():
             raise BadImage("the path is not a file" if image.exists() else "there is no such file")
         with image.open("rb") if isinstance(image, Path) else io.BytesIO(image) as file:
-            head = file.read(32)
+            head = file.read(64)
             file.seek(0)
             if not head:
                 raise BadImage("empty file (0 bytes)")
-            try:
-                opened = Image.open(file, formats=_formats())
-            except UnidentifiedImageError:
-                raise BadImage(_unidentified(head)) from None
-            with opened:
+            with _open_heif(file) if _is_heif(head) else _open_with_pillow(file, head) as opened:
                 width, height = opened.size
                 if width * height > MAX_PIXELS:
                     raise BadImage(_too_large(f"{width} × {height} pixels"))
@@ -173,6 +172,31 @@ def _opened(image: bytes | Path) -> Iterator[Image.Image]:
         raise BadImage(f"damaged or truncated image: {reason}") from error
 
 
+def _open_with_pillow(file: BinaryIO, head: bytes) -> Image.Image:
+    try:
+        return Image.open(file, formats=_formats())
+    except UnidentifiedImageError:
+        raise BadImage(_unidentified(head)) from None
+
+
+def _is_heif(head: bytes) -> bool:
+    """Return whether a file that begins so is HEIC: its first brand says so, or a general one with HEIC's beside it."""
+    if head[4:8] != b"ftyp":
+        return False
+    brands = [head[start : start + 4] for start in (8, *range(16, min(len(head), int.from_bytes(head[:4], "big")), 4))]
+    return brands[0] in _HEIF_BRANDS or (brands[0] in (b"mif1", b"msf1") and any(b in _HEIF_BRANDS for b in brands))
+
+
+def _open_heif(file: BinaryIO) -> Image.Image:
+    """Open a HEIC file with libheif, which turns it upright; Pillow's list of formats stays as it is."""
+    try:
+        heif = import_extra("pi_heif", "heic", "HEIC images")
+    except ImportError as error:
+        raise BadImage(f"{error}; or convert it to JPEG") from None
+    opened: Image.Image = heif.HeifImageFile(file)
+    return opened
+
+
 def _too_large(found: str) -> str:
     return f"{found}: more than {MAX_PIXELS:,} pixels are not decoded (a decompression bomb?)"
 
@@ -184,8 +208,6 @@ def _unidentified(head: bytes) -> str:
         name = "WEBP"
     if name is not None:
         return f"damaged or truncated image: it begins as {name}, but its header cannot be read"
-    if head[4:8] == b"ftyp" and head[8:12] in _HEIF_BRANDS:
-        return "HEIC/HEIF image: this format is not read; convert it to JPEG or PNG"
     if all(32 <= byte < 127 or byte in b"\t\r\n" for byte in head):
         return f"not an image but text: it begins {head[:20].decode('ascii')!r}"
     return f"not an image of a format that is read ({', '.join(_formats())})"

@@ -6,13 +6,17 @@ from typing import Literal
 
 from contextcaps.documents import counted
 
-__all__ = ["DataError", "OnBad", "Problem", "Problems", "left_out"]
+__all__ = ["BadSamples", "DataError", "OnBad", "Problem", "Problems", "left_out"]
 
 OnBad = Literal["stop", "skip"]
 
 
 class DataError(ValueError):
     """Says what is wrong with data, where, and what to do."""
+
+
+class BadSamples(DataError):
+    """Names the samples that are bad in data which could otherwise be read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +52,9 @@ class Problems:
         self.found.append(Problem(where, what))
 
     def settle(self) -> None:
-        """Raise a `DataError` that names the first ten, unless problems are to be skipped or there are none."""
+        """Raise `BadSamples` that names the first ten, unless problems are to be skipped or there are none."""
         if self.found and self.on_bad == "stop":
-            raise DataError(
+            raise BadSamples(
                 f"{self.summary()}\nMend them, or leave these samples out with --on-bad skip (on_bad='skip')"
             )
 

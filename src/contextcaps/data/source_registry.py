@@ -2,13 +2,15 @@
 
 import importlib
 import inspect
+import os
 import typing
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from contextcaps.data.problems import DataError, OnBad
+from contextcaps.data.layouts import likely_kind
+from contextcaps.data.problems import BadSamples, DataError, OnBad
 from contextcaps.data.source import Source
 from contextcaps.data.sources import SOURCES
 
@@ -37,8 +39,9 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
     """Open a source by name: "KIND:LOCATION", with options as arguments or as "?option=value&option=value" at the end.
 
     Args:
-        spec: "scenes", "ade20k:PATH", "coco:PATH", "voc:PATH", "table:FILE", "shards:PATTERN", "mnist:PATH",
-            "multimnist:PATH" or "hf:NAME".
+        spec: "scenes", "ade20k:PATH", "coco:PATH", "voc:PATH", "yolo:PATH", "folders:PATH", "metadata:PATH",
+            "table:FILE", "shards:PATTERN", "mnist:PATH", "multimnist:PATH" or "hf:NAME". A "~" at the beginning of the
+            location is the user's home folder.
         on_bad: "stop" at bad data, or "skip" it.
         options: options of the kind, such as `split="train"`.
     """
@@ -47,10 +50,16 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
         kind, _, query = spec.partition("?")
         rest = f"?{query}"
     location, _, query = rest.partition("?") if _has_options(rest) else (rest, "", "")
-    if kind not in source_kinds():
+    is_path = ":" not in spec and kind != "scenes" and Path(spec).exists()  # such as a folder called coco
+    if is_path or kind not in source_kinds():
         known = ", ".join(source_kinds())
-        hint = f" (for a folder of files, name its layout: coco:{spec})" if Path(spec).exists() else ""
-        raise DataError(f"{spec}: expected KIND:LOCATION with one of {known}{hint}")
+        likely = likely_kind(Path(spec))
+        if likely is not None:
+            raise DataError(f"{spec}: expected KIND:LOCATION; {likely}")
+        found = "; nothing there looks like one of them" if Path(spec).is_dir() and spec else ""
+        raise DataError(f"{spec}: expected KIND:LOCATION with one of {known}{found}")
+    if location.startswith("~"):
+        location = os.path.expanduser(location)
     source_class = _source_class(kind)
     allowed = inspect.signature(source_class).parameters
     written = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
@@ -59,7 +68,15 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
             offered = ", ".join(name for name in allowed if name not in ("location", "on_bad"))
             raise DataError(f"{spec}: {kind} has no option {option!r}; it has {offered or 'none'}")
     converted = {option: _convert(spec, option, text, allowed[option]) for option, text in written.items()}
-    return source_class(location, on_bad=on_bad, **{**converted, **options})
+    try:
+        return source_class(location, on_bad=on_bad, **{**converted, **options})
+    except BadSamples:
+        raise
+    except DataError as error:
+        likely = likely_kind(Path(location)) if location else None
+        if likely is None or likely.spec == f"{kind}:{location}":
+            raise
+        raise DataError(f"{error}; {likely}") from None
 
 
 def _source_class(kind: str) -> Callable[..., Source]:

@@ -42,7 +42,7 @@ def open_splits(
     - Train and validation only, as where the test labels are kept secret (ADE20K, COCO): both are kept, nothing is
       divided and there is no "test"; results are then reported on "val", as is usual for these sets. With
       `val_as_test` the given validation part becomes "test", and "val" is taken out of train as above.
-    - No given parts, a training part only, or one asked for by name (`split="validation"`): that is divided by
+    - No given parts, a single one under any name, or one asked for by name (`split="validation"`): that is divided by
       `FRACTIONS`.
 
     Args:
@@ -53,6 +53,12 @@ def open_splits(
     source = open_source(spec, on_bad=on_bad, **options)
     if not source.splits or "split" in options or _NAMES_A_SPLIT.search(spec):
         return dict(split_source(source, seed=seed))
+    if len(source.splits) == 1:
+        only = source.splits[0]
+        whole = source if source.split == only else open_source(spec, on_bad=on_bad, **options, split=only)
+        if canonical_split(only) != "train":
+            whole.assumptions.append(f"{only} is the only part there is: divided into train, val and test")
+        return dict(split_source(whole, seed=seed))
     given: dict[str, Source] = {}
     for name in source.splits:
         part = canonical_split(name)
@@ -73,7 +79,7 @@ def open_splits(
     if val_as_test and "val" in given and "test" not in given:
         given["test"] = given.pop("val")
     if "val" not in given:
-        if "test" not in given:
+        if "test" not in given:  # with parts of other names beside it
             return dict(split_source(given["train"], seed=seed))
         kept = FRACTIONS["train"] / (FRACTIONS["train"] + FRACTIONS["val"])
         given |= split_source(given["train"], {"train": kept, "val": 1 - kept}, seed)

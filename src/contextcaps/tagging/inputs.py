@@ -11,13 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["SUFFIXES", "NotAnImage", "count_images", "find_images"]
+from contextcaps.data.image_files import looks_like_image
 
-SUFFIXES = (
-    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"),
-    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".avif", ".heic", ".heif"),
-)
-"""Suffixes of the files in a folder that are taken for images. HEIC is not read, but reported where it is found."""
+__all__ = ["NotAnImage", "count_images", "find_images"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +80,7 @@ def _in_folder(folder: str) -> Iterator[str | NotAnImage]:
             continue
         if is_folder:
             yield from _in_folder(os.path.join(folder, name))
-        elif _looks_like_image(name):
+        elif looks_like_image(name):
             yield os.path.join(folder, name)
 
 
@@ -92,12 +88,8 @@ def _matches(pattern: str) -> Iterator[str]:
     """Yield the files that a pattern matches; only images if it matches any name, as `photos/**` does."""
     anything = os.path.basename(pattern) in ("*", "**")
     for name in sorted(set(glob.iglob(pattern, recursive=True))):
-        if not os.path.isdir(name) and (not anything or _looks_like_image(name)):
+        if not os.path.isdir(name) and (not anything or looks_like_image(name)):
             yield name
-
-
-def _looks_like_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
 def _listed_names(stream: BinaryIO) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 annotations/instances_train2017.json, annotations/instances_val2017.json
 train2017/*.jpg, val2017/*.jpg            (or under images/)
+
+`coco_files.py` has the places where CVAT, Label Studio, Roboflow and FiftyOne put the same.
 """
 
-import dataclasses
-import json
 import math
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,44 +18,29 @@ from contextcaps.data.file_source import (
     FileSource,
     Folder,
     Record,
-    check_access,
     clip_corners,
     require_fraction,
 )
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Corners
 from contextcaps.data.source import Unlabelled
-from contextcaps.data.vocabulary import canonical_split
+from contextcaps.data.sources.coco_files import Index, PhotoFinder, find_indices, load_index
+from contextcaps.documents import counted
 
 __all__ = ["COCOSource"]
-
-_FILE_NAME = re.compile(r"instances_([a-z_-]+?)_?(\d{4})?\.json", re.IGNORECASE)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Index:
-    """Describes one annotation file."""
-
-    path: Path
-    word: str
-    """Split in the file's name, such as "train"; empty if the name has none."""
-    year: int | None
-
-    @property
-    def split(self) -> str:
-        return canonical_split(self.word) or self.word.lower()
 
 
 class COCOSource(FileSource):
     """Reads COCO: a class is present if the image has an annotation of it that counts.
 
     An annotation counts unless it is a crowd (iscrowd = 1: a group outlined as one), smaller than `min_area`, or has a
-    box without extent in the image, which is noted. Boxes are those of the annotations that count, cut off at the
+    box without extent in the image, which is noted. A category that only groups others, as Roboflow adds one, is left
+    out if nothing is annotated with it. Boxes are those of the annotations that count, cut off at the
     image's edges. Classes are in the order of the category ids. A sample's id is the split and the image's id
     ("val-139"), since sets other than COCO number each split from 1. Samples are in the file's order.
 
     Args:
-        location: the folder that holds annotations/, or one instances_*.json.
+        location: the folder that holds annotations/, result.json or the splits' folders, or one annotation file.
         on_bad: "stop" at bad data, or "skip" it.
         split: "train", "val" or another that has a file; None opens all, one after the other.
         year: the year to read, where there are files of several.
@@ -82,83 +68,125 @@ class COCOSource(FileSource):
         require_fraction("min_area", min_area)
         self._crowd, self._min_area = crowd, min_area
         self.classes = ()
-        root, indices = _find_indices(self.name, Path(location), year)
+        root, indices = find_indices(self.name, Path(location), year)
         self.root = f"{os.path.realpath(root)} {os.path.realpath(images) if images else ''}"
         self.splits = tuple(index.split for index in indices if index.word)
         chosen = self._choose_split(split)
         for index in indices:
             if index.split in chosen or not index.word:
-                self._read(index, root, images)
+                self._read(index, indices, root, images)
         self._finish()
 
-    def _read(self, index: _Index, root: Path, images: str | None) -> None:
-        content = _load(index.path)
-        labels = self._read_categories(index.path, content["categories"])
+    def _read(self, index: Index, indices: Sequence[Index], root: Path, images: str | None) -> None:
+        content = load_index(index.path)
+        categories = self._without_groups(content["categories"], indices)
+        labels = self._read_categories(index.path, categories)
         found = index.path.stat()
-        self._settings[index.path.name] = f"{found.st_size} {found.st_mtime_ns}"
+        self._settings[index.label] = f"{found.st_size} {found.st_mtime_ns}"
         folder = Folder(Path(images) if images else root)
         if images and not os.path.isdir(images):
             raise DataError(f"{self.name}: images: expected a folder, found none at {images}")
-        photos = _find_photos(self.name, folder, index)
+        file_names = [picture.get("file_name") for picture in content["images"] if isinstance(picture, dict)]
+        photos = PhotoFinder(self.name, folder, index, file_names, images is not None)
 
-        pictures: dict[int | str, dict[str, Any]] = {}
+        pictures: dict[str, dict[str, Any]] = {}
         for number, picture in enumerate(content["images"]):
-            where = f"{index.path.name}, image {number + 1}"
-            if not isinstance(picture, dict) or not isinstance(picture.get("id"), int | str):
+            where = f"{index.label}, image {number + 1}"
+            key = _key(picture.get("id")) if isinstance(picture, dict) else None
+            if key is None:
                 self.problems.add(where, f"expected an image with an id, got {str(picture)[:80]}")
-            elif picture["id"] in pictures:
-                self.problems.add(where, f"id {picture['id']} was there before; this image is left out")
+            elif key in pictures:
+                self.problems.add(where, f"id {key} was there before; this image is left out")
             else:
-                pictures[picture["id"]] = picture
+                pictures[key] = picture
 
-        objects: dict[int | str, list[tuple[int, Corners]]] = {key: [] for key in pictures}
-        bad: dict[int | str, str] = {}
+        objects: dict[str, list[tuple[int, Corners]]] = {key: [] for key in pictures}
+        bad: dict[str, str] = {}
         for number, annotation in enumerate(content["annotations"]):
-            key = annotation.get("image_id") if isinstance(annotation, dict) else None
-            if not isinstance(key, int | str) or key not in pictures:
-                self.problems.add(f"{index.path.name}, annotation {number + 1}", f"no image has its image_id {key!r}")
+            image = annotation.get("image_id") if isinstance(annotation, dict) else None
+            key = _key(image)
+            if key is None or key not in pictures:
+                self.problems.add(f"{index.label}, annotation {number + 1}", f"no image has its image_id {image!r}")
                 continue
             try:
-                counted = self._read_annotation(annotation, pictures[key], labels)
+                counted_objects = self._read_annotation(annotation, pictures[key], labels)
             except BadSample as error:
                 bad.setdefault(key, str(error))
             else:
-                objects[key] += counted
+                objects[key] += counted_objects
 
+        missing: dict[str, str] = {}
         for key, picture in pictures.items():
-            name = f"{index.split}-{key}" if index.word else str(key)
+            name = f"{index.split}-{key}" if index.word else key
             try:
+                photo, facts = photos.find(picture.get("file_name"))
                 if key in bad:
                     raise BadSample(bad[key])
-                photo = folder.member(picture.get("file_name"), photos)
-                facts = (folder.facts(photo),)
             except BadSample as error:
+                missing[name] = str(error)
                 self.problems.add(name, str(error))
-                continue
-            self._keep(Record.from_objects(name, photo, objects[key], facts))
+            else:
+                self._keep(Record.from_objects(name, photo, objects[key], (facts,)))
+        if pictures and len(missing) == len(pictures) and not bad:
+            raise DataError(
+                f"{index.path}: none of its {counted(len(pictures), 'image')} can be used, such as "
+                f"{next(iter(missing.values()))}; looked in {photos.places()}; name their folder as images=FOLDER, or "
+                "export again with images"
+            )
+        if photos.by_base_name:
+            self.assumptions.append(
+                f"{counted(photos.by_base_name, 'image')} of {index.label} found by the base name: where the file "
+                "names lead, there are none"
+            )
 
-    def _read_categories(self, path: Path, categories: list[Any]) -> dict[int, int]:
+    def _without_groups(self, categories: list[Any], indices: Sequence[Index]) -> list[Any]:
+        """Leave out categories that have no annotation in any file and are only the `supercategory` of others."""
+        entries = [category for category in categories if isinstance(category, dict)]
+        parents = {str(category.get("supercategory")) for category in entries}
+        groups = [
+            category
+            for category in entries
+            if category.get("supercategory") in (None, "", "none") and str(category.get("name")) in parents
+        ]
+        if not groups:
+            return categories
+        annotations = (each for index in indices for each in load_index(index.path)["annotations"])
+        used = {_key(each.get("category_id")) for each in annotations if isinstance(each, dict)}
+        groups = [category for category in groups if _key(category.get("id")) not in used]
+        for group in groups:
+            note = f"category {group.get('name')!r} left out: it only groups others, and nothing is annotated with it"
+            if note not in self.assumptions:
+                self.assumptions.append(note)
+        return [category for category in categories if category not in groups]
+
+    def _read_categories(self, path: Path, categories: list[Any]) -> dict[str, int]:
         """Return category id → class index; raise if the classes are not the same in all files."""
         try:
-            ordered = sorted((int(category["id"]), str(category["name"])) for category in categories)
-        except (KeyError, TypeError, ValueError):
+            named = [(_key(category["id"]), str(category["name"])) for category in categories]
+        except (KeyError, TypeError):
             raise DataError(f"{path}: expected categories with id and name, got {str(categories)[:80]}") from None
-        names = tuple(name for _, name in ordered)
-        if not names or len({number for number, _ in ordered}) < len(names) or len(set(names)) < len(names):
-            raise DataError(f"{path}: expected categories whose ids and names differ, got {str(ordered)[:200]}")
+        ids = [each for each, _ in named]
+        if None in ids:
+            raise DataError(f"{path}: expected numbers or text as ids of categories, got {str(categories)[:80]}")
+        if all(re.fullmatch(r"-?\d+", str(each)) for each in ids):
+            named.sort(key=lambda each: int(str(each[0])))
+        names = tuple(name for _, name in named)
+        if not names or len(set(ids)) < len(ids) or len(set(names)) < len(names):
+            raise DataError(f"{path}: expected categories whose ids and names differ, got {str(named)[:200]}")
         if self.classes and self.classes != names:
             raise DataError(f"{path}: its categories differ from those of the other splits; open one split at a time")
         self.classes = names
-        return {number: label for label, (number, _) in enumerate(ordered)}
+        return {str(key): label for label, (key, _) in enumerate(named)}
 
     def _read_annotation(
-        self, annotation: dict[str, Any], picture: dict[str, Any], labels: dict[int, int]
+        self, annotation: dict[str, Any], picture: dict[str, Any], labels: dict[str, int]
     ) -> list[tuple[int, Corners]]:
         """Return the class and box of an annotation, in a list that is empty if it does not count."""
         number = annotation.get("id")
-        category = annotation.get("category_id")
-        if not isinstance(category, int) or category not in labels:
-            raise BadSample(f"annotation {number}: category_id {category!r} is not among the categories")
+        category = _key(annotation.get("category_id"))
+        if category is None or category not in labels:
+            given = annotation.get("category_id")
+            raise BadSample(f"annotation {number}: category_id {given!r} is not among the categories")
         width, height = (_number(picture, "image", side) for side in ("width", "height"))
         if width <= 0 or height <= 0:
             raise BadSample(f"image size {width}×{height} px: expected more than 0")
@@ -177,76 +205,13 @@ class COCOSource(FileSource):
         return [(labels[category], corners)]
 
 
+def _key(value: object) -> str | None:
+    """Return an id as text, so that 7 and "7" are the same, as some tools mix them; None for what is no id."""
+    return None if isinstance(value, bool) or not isinstance(value, int | str) else str(value).strip()
+
+
 def _number(entry: dict[str, Any], what: str, key: str) -> float:
     value = entry.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise BadSample(f"{what}: expected a number as {key}, got {value!r}")
     return float(value)
-
-
-def _load(path: Path) -> dict[str, Any]:
-    """Read an annotation file without the outlines, which are most of it."""
-
-    def without_outline(entry: dict[str, Any]) -> dict[str, Any]:
-        entry.pop("segmentation", None)
-        return entry
-
-    try:
-        with path.open(encoding="utf-8") as file:
-            content = json.load(file, object_hook=without_outline)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON, or cut off ({error}); fetch the file again") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    for key in ("images", "annotations", "categories"):
-        if not isinstance(content, dict) or not isinstance(content.get(key), list):
-            raise DataError(f"{path}: expected a list of {key}, as in COCO's instances_*.json; there is none")
-    return content
-
-
-def _find_indices(name: str, location: Path, year: int | None) -> tuple[Path, list[_Index]]:
-    """Return the folder that holds the images, and the annotation files, train before val before others."""
-    check_access(name, location)
-    if location.is_file():
-        matched = _FILE_NAME.fullmatch(location.name)
-        root = location.parent.parent if location.parent.name == "annotations" else location.parent
-        return root, [_Index(location, matched[1] if matched else "", _year(matched))]
-    if not str(location) or not location.is_dir():
-        raise DataError(f"{name}: expected COCO's folder or an instances_*.json, found neither")
-    holder = location / "annotations" if os.path.isdir(location / "annotations") else location
-    check_access(name, holder)
-    folder = Folder(location)
-    try:
-        found = [(Path(entry.path), _FILE_NAME.fullmatch(entry.name)) for entry in folder.entries(holder)]
-        indices = [_Index(path, matched[1], _year(matched)) for path, matched in found if matched]
-        for index in indices:
-            folder.facts(index.path)
-    except BadSample as bad:
-        raise DataError(f"{name}: {bad}") from None
-    if not indices:
-        raise DataError(f"{name}: expected annotations/instances_train2017.json or the like, found none in {holder}")
-    years = sorted({index.year for index in indices if index.year is not None})
-    if year is not None:
-        indices = [index for index in indices if index.year == year]
-    if not indices or (year is None and len({index.year for index in indices}) > 1):
-        offered = ", ".join(str(each) for each in years)
-        raise DataError(f"{name}: there are files of the years {offered}; choose one with year={years[-1]}")
-    order = {"train": 0, "val": 1, "test": 2}
-    return location, sorted(indices, key=lambda index: (order.get(index.split, 3), index.split))
-
-
-def _year(matched: re.Match[str] | None) -> int | None:
-    return int(matched[2]) if matched and matched[2] else None
-
-
-def _find_photos(name: str, folder: Folder, index: _Index) -> Path:
-    """Find the folder that an annotation file's file names are relative to."""
-    with_year = f"{index.word}{index.year or ''}"
-    tried = [f"{base}{word}" for word in (with_year, index.word) for base in ("", "images/") if word]
-    for each in (*tried, "images", ""):
-        photos = folder.path / each
-        if os.path.isdir(photos):
-            if not folder.holds(photos):
-                raise DataError(f"{name}: {photos} is a link out of the folder; if that is meant, name it as images=")
-            return photos
-    raise DataError(f"{name}: expected the images in one of {', '.join(tried)}; name their folder as images=")
