@@ -1,7 +1,6 @@
 """Configurations: frozen dataclasses with checked values, the same object in Python, YAML and on the command line."""
 
 import dataclasses
-import difflib
 import math
 import types
 import typing
@@ -9,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
+from contextcaps.suggestions import nearest
 from contextcaps.yaml_files import dump_yaml, is_file, read_yaml
 
 __all__ = ["Configuration"]
@@ -205,10 +205,10 @@ def _nearest(name: str, known: list[str]) -> list[str]:
     section, _, field = name.rpartition(".")
     same = [each for each in known if each.endswith(f".{field}")]
     inside = [each for each in known if section and each.startswith(f"{section}.")]
-    near = same or ([] if inside else difflib.get_close_matches(name, known, n=1))
+    whole = None if inside else nearest(name, known)
     fields = {each: each.rpartition(".")[2] for each in inside or known}
-    alike = difflib.get_close_matches(field, fields.values(), n=1)
-    return near or [each for each in fields if fields[each] in alike]
+    alike = nearest(field, fields.values())
+    return same or ([] if whole is None else [whole]) or [each for each in fields if fields[each] == alike]
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,6 @@ missing or has changed, tyro's own message is shown, which says the same in a bo
 
 import contextlib
 import dataclasses
-import difflib
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -15,8 +14,57 @@ from typing import Any, TypeVar
 import tyro
 
 from contextcaps.cli.command import Command, values_of
+from contextcaps.suggestions import nearest
 
 __all__ = ["did_you_mean", "flags_of", "parse", "pointing_at_help"]
+
+_USUAL: dict[str, tuple[str, ...]] = {
+    "--gpu": ("--accelerator gpu", "--device cuda"),
+    "--cuda": ("--accelerator gpu", "--device cuda"),
+    "--cpu": ("--accelerator cpu", "--device cpu"),
+    "--device": ("--accelerator",),
+    "--accelerator": ("--device",),
+    "--gpus": ("--devices",),
+    "--num-gpus": ("--devices",),
+    "--learning-rate": ("--lr",),
+    "--wd": ("--weight-decay",),
+    "--bs": ("--batch-size",),
+    "-b": ("--batch-size",),
+    "--num-workers": ("--workers",),
+    "--threads": ("--workers",),
+    "--num-epochs": ("--epochs",),
+    "--max-epochs": ("--epochs",),
+    "-e": ("--epochs",),
+    "--size": ("--image-size",),
+    "--img-size": ("--image-size",),
+    "--imgsz": ("--image-size",),
+    "--resolution": ("--image-size",),
+    "--input-size": ("--image-size",),
+    "--arch": ("--model",),
+    "--network": ("--model",),
+    "--preset": ("--model",),
+    "-m": ("--model",),
+    "--dataset": ("--data",),
+    "--source": ("--data",),
+    "-d": ("--data",),
+    "--validation": ("--val-data",),
+    "--output": ("--out",),
+    "--output-dir": ("--out",),
+    "--save-dir": ("--out",),
+    "-o": ("--out",),
+    "--option": ("--set",),
+    "--options": ("--set",),
+    "--amp": ("--precision bf16",),
+    "--fp16": ("--precision fp16",),
+    "--bf16": ("--precision bf16",),
+    "--patience": ("--early-stop",),
+    "--top": ("--top-k",),
+    "--topk": ("--top-k",),
+    "--conf": ("--threshold",),
+    "--pretrained": ("--backbone lite0",),
+    "-q": ("--quiet",),
+}
+"""Flag that other programs have → ours for the same, the first that the command has."""
 
 Known = TypeVar("Known", bound=Command)
 
@@ -44,14 +92,13 @@ def parse(command: type[Known], words: Sequence[str], program: str) -> Known:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint at the known word that was meant, or an empty one.
 
-    >>> did_you_mean("--epoch", ["--lr", "--epochs"]), did_you_mean("--learning-rate", ["--lr", "--epochs"])
-    ('did you mean --epochs?', 'did you mean --lr?')
+    >>> did_you_mean("--epoch", ["--lr", "--epochs"]), did_you_mean("--gpu", ["--lr", "--accelerator"])
+    ('did you mean --epochs?', 'did you mean --accelerator gpu?')
     """
     known = list(known)
-    near = difflib.get_close_matches(word, known, n=1)
-    initials = "".join(part[:1] for part in word.lstrip("-").split("-"))  # --learning-rate is --lr
-    near = near or [each for each in known if each.lstrip("-") == initials and len(initials) > 1]
-    return f"did you mean {near[0]}?" if near else ""
+    usual = [each for each in _USUAL.get(word.replace("_", "-"), ()) if each.partition(" ")[0] in known]
+    near = next(iter(usual), None) or nearest(word, known)
+    return f"did you mean {near}?" if near else ""
 
 
 def pointing_at_help(message: str, program: str) -> str:

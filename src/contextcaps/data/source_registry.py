@@ -13,6 +13,7 @@ from contextcaps.data.layouts import likely_kind
 from contextcaps.data.problems import BadSamples, DataError, OnBad
 from contextcaps.data.source import Source
 from contextcaps.data.sources import SOURCES
+from contextcaps.suggestions import did_you_mean
 
 __all__ = ["open_source", "register_source", "source_kinds"]
 
@@ -57,6 +58,8 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
         if likely is not None:
             raise DataError(f"{spec}: expected KIND:LOCATION; {likely}")
         found = "; nothing there looks like one of them" if Path(spec).is_dir() and spec else ""
+        if not found and (near := did_you_mean(kind, source_kinds())):
+            found = f"; {near}"
         raise DataError(f"{spec}: expected KIND:LOCATION with one of {known}{found}")
     if location.startswith("~"):
         location = os.path.expanduser(location)
@@ -66,7 +69,8 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
     for option in (*written, *options):
         if option not in allowed or option in ("location", "on_bad"):
             offered = ", ".join(name for name in allowed if name not in ("location", "on_bad"))
-            raise DataError(f"{spec}: {kind} has no option {option!r}; it has {offered or 'none'}")
+            hint = did_you_mean(option, offered.split(", ")) or f"it has {offered or 'none'}"
+            raise DataError(f"{spec}: {kind} has no option {option!r}; {hint}")
     converted = {option: _convert(spec, option, text, allowed[option]) for option, text in written.items()}
     try:
         return source_class(location, on_bad=on_bad, **{**converted, **options})

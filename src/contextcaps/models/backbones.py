@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from contextcaps.extras import import_extra
 from contextcaps.models.config import ModelConfig
+from contextcaps.suggestions import did_you_mean
 
 __all__ = ["Backbone", "Lite0Backbone", "PaperBackbone", "SmallBackbone", "TimmBackbone", "build_backbone"]
 
@@ -242,4 +243,5 @@ def build_backbone(config: ModelConfig, start: bool = True) -> Backbone:
     if config.backbone in LITE0_STRIDES:
         return Lite0Backbone(LITE0_STRIDES[config.backbone], start)
     known = "'paper', 'small', 'lite0', 'lite0:16', 'timm:NAME' or 'auto'"
-    raise ValueError(f"backbone: expected {known}, got {config.backbone!r}")
+    hint = did_you_mean(config.backbone, ("paper", "small", *LITE0_STRIDES, "auto"))
+    raise ValueError(f"backbone: expected {known}, got {config.backbone!r}{hint and f'; {hint}'}")

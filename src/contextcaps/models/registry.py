@@ -1,11 +1,11 @@
 """Models by name: what exists, its configuration, and the network itself."""
 
-import difflib
 from typing import Any
 
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.presets import PRESETS, Preset
+from contextcaps.suggestions import did_you_mean
 
 __all__ = ["create_model", "describe_model", "list_models", "model_config", "register_model"]
 
@@ -74,7 +74,6 @@ def create_model(
 
 def _preset(name: str) -> tuple[str, Preset]:
     if name not in PRESETS:
-        near = difflib.get_close_matches(str(name), PRESETS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"model: there is no {name!r}; {hint}Known are {', '.join(PRESETS)}")
+        hint = f"{did_you_mean(str(name), PRESETS)} Known are {', '.join(PRESETS)}".lstrip()
+        raise ValueError(f"model: there is no {name!r}; {hint}")
     return PRESETS[name]

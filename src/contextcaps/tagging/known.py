@@ -1,12 +1,13 @@
 """Convert labels that somebody knows, from text or names, to the network's input."""
 
-import difflib
 import math
 import re
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+
+from contextcaps.suggestions import did_you_mean
 
 __all__ = ["known_row", "parse_known", "spell_known"]
 
@@ -50,8 +51,7 @@ def known_row(known: Mapping[str, bool], classes: tuple[str, ...]) -> Tensor:
     row = torch.full((len(classes),), math.nan)
     for name, present in known.items():
         if name not in classes:
-            near = difflib.get_close_matches(str(name), classes, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(classes[:8])}, …"
+            hint = did_you_mean(str(name), classes) or f"it knows {', '.join(classes[:8])}, …"
             raise ValueError(f"known: the model has no class {name!r}; {hint}")
         if not isinstance(present, bool):
             raise ValueError(f"known: {name}: expected True or False, got {present!r}")

@@ -1,7 +1,6 @@
 """The benchmark: measures all cases, and writes tables and pictures."""
 
 import dataclasses
-import difflib
 import itertools
 import platform
 import sys
@@ -26,6 +25,7 @@ from contextcaps.experiments.bench.sweeps import Sweep, sweep_sizes
 from contextcaps.experiments.bench.tables import mebibytes, milliseconds, network_tables, size_tables, sweep_table
 from contextcaps.experiments.bench.ways import WAYS, measure_case
 from contextcaps.models.registry import describe_model
+from contextcaps.suggestions import did_you_mean
 from contextcaps.training.processes import device_name
 
 __all__ = ["Bench", "resolve_settings", "run_bench", "show_bench"]
@@ -188,9 +188,8 @@ def _check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
     known = list(known)
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"{what}: there is no {name!r}; {hint}Known are {', '.join(known)}")
+            hint = f"{did_you_mean(name, known)} Known are {', '.join(known)}".lstrip()
+            raise ValueError(f"{what}: there is no {name!r}; {hint}")
 
 
 def _say(line: str, progress: bool) -> None:

@@ -1,0 +1,29 @@
+"""Find the known word that a misspelt one stands for, for hints in error messages."""
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["did_you_mean", "nearest"]
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that is spelt most like this one, whatever the case; None if none is.
+
+    >>> nearest("Contextcap", ["capsnet", "contextcaps"]), nearest("zebra", ["sky", "sea"])
+    ('contextcaps', None)
+    """
+    by_lower_case: dict[str, str] = {}
+    for each in known:
+        by_lower_case.setdefault(each.lower(), each)
+    found = difflib.get_close_matches(word.lower(), by_lower_case, n=1)
+    return by_lower_case[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the question whether the nearest known word was meant; an empty text if there is none.
+
+    >>> did_you_mean("contextcap", ["capsnet", "contextcaps"])
+    "did you mean 'contextcaps'?"
+    """
+    near = nearest(word, known)
+    return "" if near is None else f"did you mean {near!r}?"
