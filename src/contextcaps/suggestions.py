@@ -2,8 +2,9 @@
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
-__all__ = ["did_you_mean", "nearest"]
+__all__ = ["did_you_mean", "did_you_mean_run", "nearest"]
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -27,3 +28,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     near = nearest(word, known)
     return "" if near is None else f"did you mean {near!r}?"
+
+
+def did_you_mean_run(path: Path) -> str:
+    """Return the question whether a run's folder of a similar name was meant, beside this one or in runs/."""
+    for parent in dict.fromkeys((path.parent, Path("runs"))):
+        folders = {each.name: each for each in parent.iterdir() if each.is_dir()} if parent.is_dir() else {}
+        near = nearest(path.name, folders)
+        if near is not None:
+            return f"did you mean {folders[near]}?"
+    return ""

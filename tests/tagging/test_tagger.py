@@ -302,23 +302,54 @@ def test_a_model_from_the_hub_brings_its_thresholds(model, network, monkeypatch)
 
     monkeypatch.setattr("contextcaps.models.saving.hf_hub_download", download)
     monkeypatch.setattr(loading, "hf_hub_download", download)
-    assert load("somebody/scenes").thresholds == THRESHOLDS
+    assert load("hf:somebody/scenes").thresholds == THRESHOLDS
 
     def without(name: str, file: str) -> str:
         raise EntryNotFoundError("404")
 
     monkeypatch.setattr(loading, "hf_hub_download", without)
-    assert load("somebody/scenes").trained is None
+    assert load("hf:somebody/scenes").trained is None
 
     def offline(name: str, file: str) -> str:
         raise LocalEntryNotFoundError("no connection")
 
     monkeypatch.setattr(loading, "hf_hub_download", offline)
     monkeypatch.setattr(loading, "try_to_load_from_cache", lambda name, file: object())  # known not to exist
-    assert load("somebody/scenes").trained is None
+    assert load("hf:somebody/scenes").trained is None
     monkeypatch.setattr(loading, "try_to_load_from_cache", lambda name, file: None)
     with pytest.raises(ModelFileError, match=r"somebody/scenes: trained\.json is not to be had: no connection"):
-        load("somebody/scenes")
+        load("hf:somebody/scenes")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("runs/frist", r"runs/frist: no such folder; did you mean runs/first\?; hf:runs/frist would look"),
+        ("frist", r"frist: no such folder; did you mean runs/first\?$"),
+        ("somebody/scenes", r"somebody/scenes: no such folder; hf:somebody/scenes would look for it on the Hugging"),
+        ("/nowhere/at/all", r"/nowhere/at/all: no such folder; expected that of a run or of a model"),
+        ("hf:", "hf:: expected a name on the Hugging Face Hub such as hf:owner/name"),
+        ("hf:../x", "expected a name on the Hugging Face Hub"),
+    ],
+)
+def test_a_misspelt_folder_is_not_looked_up_on_the_hub(name, message, tmp_path, monkeypatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("contextcaps.models.saving.hf_hub_download", lambda *words, **options: asked.append(words))
+    monkeypatch.setattr(loading, "hf_hub_download", lambda *words, **options: asked.append(words))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    with pytest.raises(ModelFileError, match=message) as refusal:
+        load(name)
+    assert not asked and "\n" not in str(refusal.value)
+
+
+def test_a_model_that_was_never_trained_says_so(network, model, tmp_path, capsys) -> None:
+    network.save_pretrained(tmp_path / "fresh")
+    load(tmp_path / "fresh", "cpu")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: {tmp_path / 'fresh'}: nothing says that this model was ever trained")
+    load(model, "cpu")
+    assert capsys.readouterr().err == ""
 
 
 def test_thresholds_of_other_classes_are_refused(model, tmp_path) -> None:

@@ -20,7 +20,7 @@ class Evaluate(Command):
     """
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_MODEL")]
-    """A run's folder, a model's folder, or a model's name on the Hugging Face Hub."""
+    """A run's folder, a model's folder, or hf:OWNER/NAME on the Hugging Face Hub."""
     data: Annotated[str | None, tyro.conf.arg(metavar="SOURCE")] = None
     """Another source; all of it, unless it has a test or validation part of its own."""
     split: Split = None

@@ -22,7 +22,7 @@ class TagImages(Command):
     """
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_MODEL")]
-    """A run's folder, a model's folder, or a model's name on the Hugging Face Hub."""
+    """A run's folder, a model's folder, or hf:OWNER/NAME on the Hugging Face Hub."""
     images: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES...")] = ()
     """Files, folders, patterns in quotes such as 'photos/**/*.jpg', or - for names on standard input."""
     format: Annotated[Literal["jsonl", "csv", "parquet"] | None, tyro.conf.arg(metavar="{jsonl,csv,parquet}")] = None

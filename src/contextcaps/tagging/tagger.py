@@ -230,7 +230,7 @@ def load(path: str | Path, device: str | torch.device = "auto") -> Tagger:
     """Load a trained model for tagging.
 
     Args:
-        path: a run's folder, a model's as `save_pretrained` writes it, or a model's name on the Hugging Face Hub.
+        path: a run's folder, a model's as `save_pretrained` writes it, or `hf:OWNER/NAME` on the Hugging Face Hub.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
 
     Raises:

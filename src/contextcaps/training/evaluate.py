@@ -75,7 +75,7 @@ def evaluate(
     """Measure a model on data, and write the report.
 
     Args:
-        model: a run's folder, a model's folder, or a model's name on the Hugging Face Hub.
+        model: a run's folder, a model's folder, or `hf:OWNER/NAME` on the Hugging Face Hub.
         data: a source's name; by default that of the run, or the one that the model says it was trained on.
         split: of the training data: "train", "val" or "test", by default test, or val where there is no test; of other
             data: one of the source's own splits, by default its test or validation split, or all of it.

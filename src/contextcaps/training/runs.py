@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 from contextcaps.atomic import write_atomically
 from contextcaps.data.cache import entry_lock
 from contextcaps.training.checkpoints import Checkpoints
+from contextcaps.suggestions import did_you_mean_run
 from contextcaps.training.config import TrainConfig
 from contextcaps.version import __version__
 
@@ -142,7 +143,8 @@ class Run:
         folder = Path(folder).expanduser()
         path = folder / "config.yaml"
         if not folder.is_dir():
-            raise RunError(f"{folder}: no such folder; expected a run made by `contextcaps train`")
+            hint = did_you_mean_run(folder) or "expected a run made by `contextcaps train`"
+            raise RunError(f"{folder}: no such folder; {hint}")
         if not path.is_file():
             raise RunError(f"{folder}: not a run: it has no config.yaml; expected a folder made by `contextcaps train`")
         try:
