@@ -28,7 +28,11 @@ class TagImages(Command):
     format: Annotated[Literal["jsonl", "csv", "parquet"] | None, tyro.conf.arg(metavar="{jsonl,csv,parquet}")] = None
     """How to write the rows; by default as the suffix of --out says, or jsonl."""
     out: File = None
-    """The file to write, instead of standard output."""
+    """The file to write, instead of standard output. Rows are kept in FILE.part until it is whole."""
+    resume: Flag = False
+    """Go on with the rows in FILE.part, which a stopped command has left; all else has to be the same."""
+    only_new: Flag = False
+    """Keep the rows of FILE, and tag only images without one; those that could not be read are tried again."""
     threshold: Annotated[float | None, tyro.conf.arg(metavar="SCORE")] = None
     """The score from which any class counts as present, instead of each class's own."""
     top_k: Number = None
@@ -49,22 +53,29 @@ class TagImages(Command):
     def run(self) -> None:
         from contextcaps.data.progress import progress_of
         from contextcaps.tagging import (
+            Journal,
             check_output,
             count_images,
             find_images,
             load,
+            model_fingerprint,
             open_output,
             parse_known,
+            tagged_images,
             write_tags,
         )
 
         if not self.images:
             raise ValueError("no images: expected files, folders, patterns, or - for names on standard input")
         form = check_output(self.out, self.format)
+        if self.out is None and (self.resume or self.only_new):
+            raise ValueError(f"--{'resume' if self.resume else 'only-new'}: needs the file with the rows: --out FILE")
+        journal = None if self.out is None else Journal(self.out, self.resume)
         known = None if self.known is None else parse_known(self.known)
         tagger = load(self.model, self.device)
+        images = find_images(self.images)
         taggings = tagger.tag_stream(
-            find_images(self.images),
+            images if journal is None else journal.left(images),
             threshold=self.threshold,
             top_k=self.top_k,
             batch_size=self.batch_size,
@@ -72,13 +83,25 @@ class TagImages(Command):
             known=known,
         )
         shown = not self.quiet and (self.out is not None or not sys.stdout.isatty())
-        with (
-            contextlib.closing(taggings),
-            open_output(self.out, form, tagger.classes, self.scores == "all", given=known is not None) as output,
-            progress_of("tagging", count_images(self.images) if shown else None, shown) as tell,
-        ):
-            count = write_tags(taggings, output, tell)
+        columns = (form, tagger.classes, self.scores == "all", known is not None)
+        progress = progress_of("tagging", count_images(self.images) if shown else None, shown)
+        if self.out is None or journal is None:
+            with contextlib.closing(taggings), open_output(None, *columns) as output, progress as tell:
+                count = write_tags(taggings, output, tell)
+        else:
+            before = tagged_images(self.out, *columns) if self.only_new else set()
+            of_work = ("model", "out", "format", "resume", "batch_size", "device", "workers", "quiet")
+            settings = {"model": model_fingerprint(tagger), **self.keywords(*of_work)}
+            with journal.kept(settings, self.scores == "all", before):
+                with contextlib.closing(taggings), progress as tell:
+                    count = write_tags(taggings, journal, tell)
+                with open_output(self.out, *columns) as output:
+                    if before:
+                        output.copy(self.out)
+                    write_tags(journal.taggings(), output)
         if not self.quiet:
-            print(f"{counted(count.tagged, 'image')} tagged, {count.failed:,} could not be read", file=sys.stderr)
+            skipped = f", {journal.skipped:,} had a row" if journal is not None and journal.skipped else ""
+            tagged = f"{counted(count.tagged, 'image')} tagged, {count.failed:,} could not be read{skipped}"
+            print(tagged, file=sys.stderr)
         if count.failed:
             raise SystemExit(ExitCode.FAILED)

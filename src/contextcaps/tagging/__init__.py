@@ -1,12 +1,14 @@
 """Tag images with a trained model, from Python and from the command line."""
 
 from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
+from contextcaps.tagging.journal import Journal, model_fingerprint
 from contextcaps.tagging.known import parse_known
-from contextcaps.tagging.output import Count, Output, check_output, open_output, write_tags
+from contextcaps.tagging.output import Count, Output, check_output, open_output, tagged_images, write_tags
 from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
 
 __all__ = [
     "Count",
+    "Journal",
     "NotAnImage",
     "Output",
     "Tag",
@@ -16,7 +18,9 @@ __all__ = [
     "count_images",
     "find_images",
     "load",
+    "model_fingerprint",
     "open_output",
     "parse_known",
+    "tagged_images",
     "write_tags",
 ]

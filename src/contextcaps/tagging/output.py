@@ -12,14 +12,24 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple, Protocol
 
 from contextcaps.atomic import replace_atomically
 from contextcaps.extras import import_extra
 from contextcaps.tagging.known import spell_known
 from contextcaps.tagging.tagger import Tagging
 
-__all__ = ["FORMATS", "Count", "Format", "Output", "check_output", "open_output", "write_tags"]
+__all__ = [
+    "FORMATS",
+    "Count",
+    "Format",
+    "Output",
+    "check_output",
+    "open_output",
+    "row_key",
+    "tagged_images",
+    "write_tags",
+]
 
 Format = Literal["jsonl", "csv", "parquet"]
 FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
@@ -27,6 +37,12 @@ FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "cs
 
 _DIGITS = 6  # after the decimal point, in text; a float32 has no more
 _ROW_GROUP = 4096  # rows of a Parquet file that are held in memory
+
+
+class TakesRows(Protocol):
+    """Anything that rows can be written to."""
+
+    def write(self, tagging: Tagging) -> None: ...
 
 
 class Count(NamedTuple):
@@ -52,6 +68,14 @@ class Output(abc.ABC):
     @abc.abstractmethod
     def write(self, tagging: Tagging) -> None:
         """Add a row."""
+
+    @abc.abstractmethod
+    def copy(self, path: Path) -> set[str]:
+        """Add the rows of a file of this format, but for those with an error; return the `row_key` of their images.
+
+        Raises:
+            ValueError: the file has other columns, or is something else.
+        """
 
     def finish(self) -> None:  # noqa: B027  # text has nothing left to write
         """Write what is still to be written."""
@@ -81,6 +105,20 @@ class _JsonLines(Output):
             row["scores"] = {name: round(score, _DIGITS) for name, score in zip(self.classes, scores, strict=True)}
         self.file.write(_encode(json.dumps(row, ensure_ascii=False) + "\n"))
 
+    def copy(self, path: Path) -> set[str]:
+        found = set()
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    row = json.loads(line)
+                    image, failed = row["image"], "error" in row
+                except (ValueError, KeyError, TypeError):
+                    raise ValueError(f"{path}, line {number}: expected a row that contextcaps tag wrote") from None
+                if not failed:
+                    found.add(row_key(image))
+                    self.file.write(line.rstrip(b"\r\n") + b"\n")
+        return found
+
 
 class _Csv(Output):
     """Writes columns image, tags and scores ("; " between them, best first), error, and each class if asked for.
@@ -91,7 +129,8 @@ class _Csv(Output):
     def __init__(self, file: "IO[bytes] | _StandardOutput", classes: tuple[str, ...], all_scores: bool, given: bool):
         super().__init__(file, classes, all_scores, given)
         columns = ("image", "tags", "scores", "error", *(("given",) if given else ()))
-        self._write_row([*columns, *(class_columns(classes, columns) if all_scores else ())])
+        self.columns = [*columns, *(class_columns(classes, columns) if all_scores else ())]
+        self._write_row(self.columns)
 
     def write(self, tagging: Tagging) -> None:
         tags = "; ".join(tag.name for tag in tagging.tags)
@@ -101,6 +140,21 @@ class _Csv(Output):
             scores_of_all = [None] * len(self.classes) if tagging.scores is None else tagging.scores.tolist()
             row += ["" if score is None else f"{score:.{_DIGITS}f}" for score in scores_of_all]
         self._write_row(row)
+
+    def copy(self, path: Path) -> set[str]:
+        found = set()
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.reader(file)
+            _require_columns(path, next(rows, []), self.columns)
+            for row in rows:
+                if len(row) != len(self.columns):
+                    raise ValueError(
+                        f"{path}, line {rows.line_num}: expected {len(self.columns)} values, got {len(row)}"
+                    )
+                if not row[self.columns.index("error")]:
+                    found.add(row[0])
+                    self._write_row(row)
+        return found
 
     def _write_row(self, row: list[str]) -> None:
         line = io.StringIO()
@@ -132,6 +186,21 @@ class _Parquet(Output):
         self._waiting.append(tagging)
         if len(self._waiting) >= _ROW_GROUP:
             self._write_group()
+
+    def copy(self, path: Path) -> set[str]:
+        parquet = import_extra("pyarrow.parquet", "parquet", "--format parquet")
+        found: set[str] = set()
+        try:
+            with parquet.ParquetFile(path) as file:
+                _require_columns(path, file.schema_arrow.names, self.schema.names)
+                for batch in file.iter_batches(_ROW_GROUP):
+                    table = self.arrow.Table.from_batches([batch])
+                    table = table.filter(table["error"].is_null()).cast(self.schema)
+                    found.update(table["image"].to_pylist())
+                    self.writer.write_table(table)
+        except self.arrow.ArrowInvalid as error:
+            raise ValueError(f"{path}: not a Parquet file that contextcaps tag wrote ({error})") from None
+        return found
 
     def finish(self) -> None:
         if self._waiting:
@@ -196,6 +265,35 @@ def check_output(path: Path | None, form: Format | None) -> Format:
     return form
 
 
+def row_key(image: str | int) -> str:
+    """Return what tells a row's image from others, in every format: its name, with escapes where it is no UTF-8."""
+    return _encode(str(image)).decode()
+
+
+def _require_columns(path: Path, found: Sequence[str], expected: Sequence[str]) -> None:
+    if list(found) != list(expected):
+        raise ValueError(
+            f"{path}: its columns are not those that this command writes ({', '.join(expected[:5])} …); ask for the "
+            "same model, --scores and --known as then, or write to another --out"
+        )
+
+
+def tagged_images(path: Path, form: Format, classes: tuple[str, ...], all_scores: bool, given: bool) -> set[str]:
+    """Return the `row_key` of the images for which a file has a row without an error; none if there is no file.
+
+    Raises:
+        ValueError: the file was not written with the same settings, which are those of `open_output`.
+    """
+    if not path.exists():
+        return set()
+    with open(os.devnull, "wb") as nothing:
+        output = _OUTPUTS[form](nothing, classes, all_scores, given)
+        try:
+            return output.copy(path)
+        finally:
+            output.abandon()
+
+
 @contextlib.contextmanager
 def open_output(
     path: Path | None, form: Format | None, classes: tuple[str, ...], all_scores: bool = False, given: bool = False
@@ -230,7 +328,9 @@ def open_output(
             raise
 
 
-def write_tags(taggings: Iterable[Tagging], output: Output, tell: Callable[[int], None] = lambda count: None) -> Count:
+def write_tags(
+    taggings: Iterable[Tagging], output: TakesRows, tell: Callable[[int], None] = lambda count: None
+) -> Count:
     """Write taggings as they come.
 
     Args:

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 
 from contextcaps.atomic import write_atomically
 from contextcaps.data.cache import entry_lock
-from contextcaps.training.checkpoints import Checkpoints
 from contextcaps.suggestions import did_you_mean_run
+from contextcaps.training.checkpoints import Checkpoints
 from contextcaps.training.config import TrainConfig
 from contextcaps.version import __version__
 
