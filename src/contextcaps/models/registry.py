@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import torch
+
+from contextcaps.models.backbones import require_starting_weights
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.presets import PRESETS, Preset
 from contextcaps.suggestions import did_you_mean
 
-__all__ = ["create_model", "describe_model", "list_models", "model_config", "register_model"]
+__all__ = ["create_model", "describe_model", "list_models", "model_config", "register_model", "require_buildable"]
 
 
 def list_models() -> list[str]:
@@ -70,6 +73,18 @@ def create_model(
     torch.Size([2, 20])
     """
     return CapsuleNetwork(model_config(name, num_classes, image_size, backbone, **overrides))
+
+
+def require_buildable(config: ModelConfig) -> None:
+    """Refuse a network that cannot be built here, without taking memory for it or reading weights.
+
+    Raises:
+        ValueError: the backbone is unknown, images are too small for it, or the network is too large.
+        ImportError: an extra is missing.
+    """
+    require_starting_weights(config)
+    with torch.device("meta"):
+        CapsuleNetwork(config, start=False)
 
 
 def _preset(name: str) -> tuple[str, Preset]:

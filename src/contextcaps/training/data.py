@@ -10,6 +10,7 @@ from contextcaps.data import Prepared, PreparedLoader, Source, StreamLoader, ope
 from contextcaps.data.loading import Loader
 from contextcaps.data.problems import DataError, Problem
 from contextcaps.data.source import have_same_data
+from contextcaps.data.source_registry import missing_place
 from contextcaps.data.splits import open_part
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
@@ -17,7 +18,7 @@ from contextcaps.training.features import FeatureLoader, Features, compute_featu
 from contextcaps.training.memory import forget_peak
 from contextcaps.training.processes import Fabric, agree, resolved_precision
 
-__all__ = ["Part", "keep_features", "open_parts", "open_training_parts"]
+__all__ = ["Part", "keep_features", "open_parts", "open_training_parts", "require_places"]
 
 
 @dataclasses.dataclass
@@ -89,6 +90,18 @@ def open_parts(config: TrainConfig) -> dict[str, Part]:
             "give both the same list of classes as an option"
         )
     return {"train": Part(train, config.image_size), "val": Part(validation, config.image_size)}
+
+
+def require_places(config: TrainConfig, how: str) -> None:
+    """Refuse data that are no longer where a run or a model says; `how` is the command that takes the new place."""
+    for source in filter(None, (config.data, config.val_data)):
+        place = missing_place(source)
+        if place is not None:
+            kind = source.partition(":")[0]
+            raise DataError(
+                f"{place}: not there, where the training data were ({source}); if they have moved, say where they are "
+                f"now: {how} {kind}:PLACE"
+            )
 
 
 def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from torch import Tensor
 from contextcaps.data import DataError, open_source
 from contextcaps.data.problems import OnBad
 from contextcaps.data.progress import progress_of
+from contextcaps.data.source_registry import absolute_source, missing_place
 from contextcaps.data.splits import open_part
 from contextcaps.evaluation.known.cooccurrence import fit_cooccurrence
 from contextcaps.evaluation.known.measuring import KnownEvaluation, measure_known, require_share
@@ -26,7 +28,7 @@ from contextcaps.models.trained import Trained
 from contextcaps.out_of_memory import is_out_of_memory
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.data import Part, open_parts
+from contextcaps.training.data import Part, open_parts, require_places
 from contextcaps.training.failures import OutOfMemory
 from contextcaps.training.processes import (
     device_name,
@@ -34,7 +36,8 @@ from contextcaps.training.processes import (
     resolve_processes,
     resolved_precision,
 )
-from contextcaps.training.runs import Run
+from contextcaps.training.runs import Run, require_writable
+from contextcaps.training.seen import count_seen
 
 __all__ = ["Measured", "evaluate"]
 
@@ -95,13 +98,19 @@ def evaluate(
         ValueError: the model, the data or what was asked for is wrong.
         OutOfMemory: what it says.
     """
+    if out is not None:
+        require_writable(Path(out), "--out")
+    if resamples is not None and resamples < 1:
+        raise ValueError(f"resamples: expected a whole number of at least 1, got {resamples}")
     if split is not None and not split:
         raise ValueError("split: expected a name, got an empty one")
     run = Run.open(model) if Path(model, "config.yaml").is_file() else None
     network, trained = load_model(model)
     config = _configuration(run, trained, data)
     trained_on = run.config.data if run is not None else None if trained is None else trained.data
-    own = data is None or data == trained_on
+    own = data is None or absolute_source(data) == trained_on or _has_moved(run, config)
+    if data is None:
+        require_places(config, f"contextcaps evaluate {model} --data")
     for share in known:
         require_share(share, network.config.num_classes)
     train_labels = _train_labels(network, run, trained) if known else None  # before the work, not after it
@@ -168,6 +177,14 @@ def evaluate(
         }
         if trained is None:
             facts["constant prior"] = "frequencies of these data: the model does not say those of its training data"
+        learned = Path(model) if run is not None else Path(model).parent  # a run's model/ lies in the run
+        seen = count_seen(learned, part, config)
+        if seen is not None:
+            evaluation = dataclasses.replace(evaluation, seen=dataclasses.asdict(seen))
+            facts["in its training part"] = f"{seen.train:,} of {seen.of:,} images"
+            facts["in its validation part"] = f"{seen.val:,} of {seen.of:,} images"
+            if seen.train:
+                print(f"warning: {seen.warning(model)}", file=sys.stderr, flush=True)
         title = f"{network.config.model} on {config.data}, {name}"
         files = write_report(evaluation, folder, title, facts)
         if worth is not None:
@@ -211,7 +228,20 @@ def _configuration(run: Run | None, trained: Trained | None, data: str | None) -
         )
     if data is None and run is None and trained is None:
         raise ValueError("data: expected a source, as the model does not say what it was trained on")
-    return config if data in (None, config.data) else dataclasses.replace(config, data=data, val_data=None)
+    if data is None or absolute_source(data) == config.data:
+        return config
+    return dataclasses.replace(config, data=absolute_source(data), val_data=None)
+
+
+def _has_moved(run: Run | None, config: TrainConfig) -> bool:
+    """Return whether a run's data are no longer where they were, but are what the configuration names."""
+    if run is None or run.config.val_data is not None or missing_place(run.config.data) is None:
+        return False
+    try:
+        parts = open_parts(config)
+    except DataError:  # other data, divided otherwise
+        return False
+    return {name: parts[name].source.contents() for name in ("train", "val")} == run.facts.get("contents")
 
 
 def _part(config: TrainConfig, network: CapsuleNetwork, own: bool, split: str | None) -> tuple[Part, str]:

@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import importlib.metadata
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -19,10 +20,12 @@ from contextcaps.training.checkpoints import Checkpoints
 from contextcaps.training.config import TrainConfig
 from contextcaps.version import __version__
 
-__all__ = ["Failure", "FailureKind", "Run", "RunError", "RunState", "State", "now", "versions"]
+__all__ = ["Failure", "FailureKind", "Run", "RunError", "RunState", "State", "now", "require_writable", "versions"]
 
 State = Literal["running", "finished", "stopped", "failed"]
 FailureKind = Literal["diverged", "out_of_memory", "disk_full", "error"]
+SEEN_FILE = "seen.npz"
+"""Name of the file with the fingerprints of the images that a run has learned from."""
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("seed", "parameters", "processes", "classes"), int),
     **dict.fromkeys(("failure", "fingerprints", "contents", "images", "memory", "versions"), dict),
@@ -118,24 +121,31 @@ class Run:
     @classmethod
     def create(cls, config: TrainConfig) -> "Run":
         """Make a new run's folder, and write its configuration into it."""
+        cls.require_free(config)
         folder = _new_folder(config) if config.out is None else Path(config.out).expanduser()
         config = dataclasses.replace(config, out=str(folder))
-        if folder.exists() and not folder.is_dir():
-            raise RunError(f"{folder}: expected a folder for the run, got a file")
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "config.yaml").exists():
-            raise RunError(
-                f"{folder}: holds a run already; go on with it by `contextcaps train --resume {folder}`, "
-                "or choose another folder with --out"
-            )
-        if any(not path.name.startswith(".") for path in folder.iterdir()):
-            raise RunError(f"{folder}: expected an empty or a new folder for the run; choose another with --out")
         run = cls(folder, config)
         with run.locked():
             if (folder / "config.yaml").exists():
                 raise RunError(f"{folder}: another training has just begun here; choose another folder with --out")
             write_atomically(folder / "config.yaml", config.to_yaml())
         return run
+
+    @staticmethod
+    def require_free(config: TrainConfig) -> None:
+        """Refuse a folder for a new run that is taken or cannot be written to; make nothing."""
+        folder = Path("runs") if config.out is None else Path(config.out).expanduser()
+        require_writable(folder, "--out")
+        if config.out is None:
+            return
+        if (folder / "config.yaml").exists():
+            raise RunError(
+                f"{folder}: holds a run already; go on with it by `contextcaps train --resume {folder}`, "
+                "or choose another folder with --out"
+            )
+        if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
+            raise RunError(f"{folder}: expected an empty or a new folder for the run; choose another with --out")
 
     @classmethod
     def open(cls, folder: Path | str) -> "Run":
@@ -172,16 +182,35 @@ class Run:
         if self.checkpoints.folder.exists():
             return
         shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
-        for name in ("config.yaml", "network.yaml", "run.json", ".run.lock"):
+        for name in ("config.yaml", "network.yaml", "run.json", SEEN_FILE, ".run.lock"):
             (self.folder / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()  # only if nothing else is in it
+
+    def keep_places(self) -> None:
+        """Write into config.yaml where the data are now, if they have moved."""
+        path = self.folder / "config.yaml"
+        written = TrainConfig.from_yaml(path)
+        moved = dataclasses.replace(written, data=self.config.data, val_data=self.config.val_data)
+        if moved != written:
+            write_atomically(path, moved.to_yaml())
 
     def record(self, **facts: Any) -> None:
         """Add to what run.json says; None takes a fact out."""
         known = {"seed": self.config.seed, **self.facts, **facts}
         self.facts = {name: value for name, value in known.items() if value is not None}
         write_atomically(self.folder / "run.json", json.dumps(self.facts, indent=2, ensure_ascii=False) + "\n")
+
+
+def require_writable(folder: Path, flag: str) -> None:
+    """Refuse a folder that could not be made or written into, by the nearest of its parents that is there."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise RunError(f"{folder}: {there} is a file; expected a folder; choose another with {flag}")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise RunError(f"{folder}: {there} may not be written to; choose another folder with {flag}")
 
 
 def versions() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from contextcaps.atomic import write_atomically
 from contextcaps.data import Source
 from contextcaps.data.doubts import class_doubts
 from contextcaps.data.problems import Problem, left_out
+from contextcaps.data.source_registry import absolute_source
 from contextcaps.models import CapsuleNetwork, ModelConfig, model_config
+from contextcaps.models.registry import require_buildable
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.class_weights import class_weights
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.data import Part, keep_features, open_training_parts
+from contextcaps.training.data import Part, keep_features, open_training_parts, require_places
 from contextcaps.training.export import export, export_best_so_far, mark_best_if_last
 from contextcaps.training.failures import StoppedRun, record_failures
 from contextcaps.training.labels import learn_labels
@@ -32,10 +35,14 @@ from contextcaps.training.processes import (
 )
 from contextcaps.training.recording import Recorder, SilentRecorder
 from contextcaps.training.runs import Run, RunError, now, versions
+from contextcaps.training.seen import record_seen
 from contextcaps.training.step import TaggingModule
 from contextcaps.training.validation import Validation
 
-__all__ = ["TrainingResult", "network_config", "resume", "train"]
+__all__ = ["TrainingResult", "network_config", "require_batches", "resume", "train", "with_absolute_places"]
+
+_ANY_CLASSES = ("one", "other")
+"""Stand for the classes of data that have not been opened."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +79,15 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
         StoppedRun: somebody pressed Ctrl-C; the run was saved.
     """
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
-    config = resolve_processes(config)
+    config = with_absolute_places(resolve_processes(config))
+    require_buildable(network_config(config, _ANY_CLASSES))  # before the data are opened, which may take long
+    Run.require_free(config)
     parts = open_training_parts(config)
     _say_what_was_assumed(parts[0].source, progress)
     network = network_config(config, parts[0].classes)
+    require_buildable(network)
     config = dataclasses.replace(config, backbone=network.backbone, loss=resolve_loss(config.loss, network))
-    _require_batches(config, len(parts[0]))
+    require_batches(config, len(parts[0]))
     run = Run.create(config) if is_rank_zero() else None
     try:
         return _train(run, config, parts, network, progress)
@@ -87,22 +97,43 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
         raise
 
 
-def resume(folder: Path | str, *, progress: bool = True) -> TrainingResult:
+def resume(
+    folder: Path | str, *, data: str | None = None, val_data: str | None = None, progress: bool = True
+) -> TrainingResult:
     """Go on with a run that was stopped, killed or failed; a finished one is only exported again.
 
     Args:
         folder: the run's.
+        data, val_data: where the run's data are now, if they have moved; other data are refused.
         progress: show progress on the error stream.
 
     Raises:
         as `train`.
     """
     run = Run.open(folder)
-    run.config = resolve_processes(run.config)
+    places = {"data": data, "val_data": val_data}
+    moved = {name: place for name, place in places.items() if place is not None}
+    run.config = with_absolute_places(resolve_processes(dataclasses.replace(run.config, **moved)))
+    require_places(run.config, f"contextcaps train --resume {run.folder} --data")
+    require_buildable(network_config(run.config, _ANY_CLASSES))
     parts = open_training_parts(run.config)
     network = network_config(run.config, parts[0].classes)
     _require_same_network(run, network)
     return _train(run if is_rank_zero() else None, run.config, parts, network, progress)
+
+
+def with_absolute_places(config: TrainConfig) -> TrainConfig:
+    """Return the configuration with places that hold from any working directory."""
+    options = dict(config.options)
+    if isinstance(options.get("pretrained_file"), str):
+        options["pretrained_file"] = os.path.abspath(options["pretrained_file"])
+    return dataclasses.replace(
+        config,
+        data=absolute_source(config.data),
+        val_data=None if config.val_data is None else absolute_source(config.val_data),
+        cache=None if config.cache is None else os.path.abspath(os.path.expanduser(config.cache)),
+        options=options,
+    )
 
 
 def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig:
@@ -145,7 +176,7 @@ def _require_same_network(run: Run, network: ModelConfig) -> None:
         )
 
 
-def _require_batches(config: TrainConfig, images: int) -> None:
+def require_batches(config: TrainConfig, images: int) -> None:
     """Refuse a batch size that leaves a process without a batch."""
     processes = config.devices * config.nodes
     if images // processes < config.batch_size:
@@ -168,6 +199,7 @@ def _train(
             for part in parts:
                 part.prepare(config, progress)
             _record_data(run, parts)
+            record_seen(run.folder, parts, config)
         fabric = make_fabric(config)
         folder: Any = fabric.broadcast(None if run is None else run.folder)
         if run is None:
@@ -200,7 +232,7 @@ def _loop(
 ) -> tuple[TrainingLoop, SilentRecorder]:
     """Make the loop, at the state of the last checkpoint, and its recorder."""
     config, (training, validating) = run.config, parts
-    _require_batches(config, len(training))
+    require_batches(config, len(training))
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
     frequencies = torch.from_numpy(training.frequencies())  # [J]
     weights = None
@@ -284,6 +316,7 @@ def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
     run.record(
         data=run.config.data, fingerprints=found, contents=contents, images=images, classes=len(parts[0].classes)
     )
+    run.keep_places()
     _warn_left_out(run.config, [problem for part in parts for problem in part.problems])
 
 

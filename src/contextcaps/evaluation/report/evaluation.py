@@ -93,6 +93,8 @@ class Evaluation:
     """Bootstrap resamples behind each interval."""
     seed: int
     """Seed of the bootstrap."""
+    seen: dict[str, int] | None = None
+    """How many of the images the model has learned from: "train" and "val", "of" those compared; None: not known."""
 
     @property
     def left_out(self) -> int:

@@ -17,6 +17,7 @@ from contextcaps.atomic import write_atomically
 from contextcaps.data.cache import entry_lock
 from contextcaps.data.problems import DataError
 from contextcaps.data.source import have_same_data
+from contextcaps.data.source_registry import absolute_source
 from contextcaps.data.splits import open_part
 from contextcaps.documents import counted
 from contextcaps.experiments.ablation.choosing import adopt, choose, points, try_config, try_folder
@@ -30,8 +31,11 @@ from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.ablation.running import AtOnce, Failure, Job, Runner
 from contextcaps.experiments.ablation.tables import report_tables
 from contextcaps.experiments.ablation.watching import Watch
+from contextcaps.models.registry import require_buildable
 from contextcaps.training.data import Part, open_training_parts
-from contextcaps.training.runs import RunError, now
+from contextcaps.training.processes import resolve_processes
+from contextcaps.training.runs import RunError, now, require_writable
+from contextcaps.training.trainer import network_config, require_batches, with_absolute_places
 
 __all__ = ["Ablation", "ablate", "show_ablation", "write_ablation"]
 
@@ -75,6 +79,9 @@ def ablate(config: AblateConfig | None = None, *, progress: bool = True, **setti
     folder = config.folder
     if config.report_only:
         return write_ablation(folder, config.resamples, baseline=config.baseline)
+    test_data = None if config.test_data is None else absolute_source(config.test_data)
+    config = dataclasses.replace(config, train=with_absolute_places(config.train), test_data=test_data)
+    resolve_processes(config.train)  # refuses what this machine cannot do
     plan = Plan.from_config(config)
     for entry in plan.entries:
         points(plan, entry)  # refuses more tries than there are points
@@ -82,6 +89,10 @@ def ablate(config: AblateConfig | None = None, *, progress: bool = True, **setti
     with _alone(folder):
         plan.write(folder, command=ablate_command(config), begun=_begun(folder))
         parts = open_training_parts(plan.config(plan.entries[0], plan.seeds[0], None))
+        for entry in plan.entries:
+            of_entry = plan.config(entry, plan.seeds[0], None)
+            require_buildable(network_config(of_entry, parts[0].classes))
+            require_batches(of_entry, len(parts[0]))
         _require_test_apart(plan, parts)
         for part in parts:
             part.prepare(plan.base, progress)  # once, rather than by the first of several at once
@@ -167,6 +178,7 @@ def _claim(folder: Path, plan: Plan) -> None:
     """Make the folder, or refuse one that holds other files or an ablation with other settings."""
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder}: expected a folder for the ablation, got a file; choose another with --out")
+    require_writable(folder, "--out")
     if plan_file(folder).exists():
         found = plan.differences(Plan.read(folder)[0])
         if found and _has_begun(folder):

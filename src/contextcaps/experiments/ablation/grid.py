@@ -11,6 +11,7 @@ from typing import Any
 from contextcaps.atomic import write_atomically
 from contextcaps.experiments.ablation.config import AblateConfig
 from contextcaps.models import ModelConfig, list_models, model_config
+from contextcaps.models.registry import require_buildable
 from contextcaps.training.config import TrainConfig, spell_options
 from contextcaps.training.losses import LOSSES
 from contextcaps.training.runs import RunError
@@ -119,7 +120,7 @@ class Plan:
 
     def _check(self, entry: Entry) -> None:
         try:
-            network_config(self.config(entry, self.seeds[0], None), ("one", "other"))
+            require_buildable(network_config(self.config(entry, self.seeds[0], None), ("one", "other")))
         except ValueError as error:
             raise ValueError(f"models: {entry.label}: {error}") from None
 
@@ -142,7 +143,8 @@ class Plan:
         """Return those options of all models that concern one: not those of a module that it does not have."""
         shared = self.base.options
         whole = {name: value for name, value in shared.items() if "." not in name}
-        own = model_config(entry.preset, 2, **{**whole, **entry.options})
+        backbone = entry.training.get("backbone", self.base.backbone)
+        own = model_config(entry.preset, 2, self.base.image_size, backbone, **{**whole, **entry.options})
         absent = {name for name, value in own.to_dict().items() if value is None}
         return {name: value for name, value in shared.items() if name in whole or name.partition(".")[0] not in absent}
 
