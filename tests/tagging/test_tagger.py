@@ -324,7 +324,7 @@ def test_a_model_from_the_hub_brings_its_thresholds(model, network, monkeypatch)
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("runs/frist", r"runs/frist: no such folder; did you mean runs/first\?; hf:runs/frist would look"),
+        ("runs/frist", r"runs/frist: no such folder; did you mean runs/first\?$"),
         ("frist", r"frist: no such folder; did you mean runs/first\?$"),
         ("somebody/scenes", r"somebody/scenes: no such folder; hf:somebody/scenes would look for it on the Hugging"),
         ("/nowhere/at/all", r"/nowhere/at/all: no such folder; expected that of a run or of a model"),
@@ -342,6 +342,18 @@ def test_a_misspelt_folder_is_not_looked_up_on_the_hub(name, message, tmp_path, 
         load(name)
     assert not asked
     assert "\n" not in str(refusal.value)
+
+
+def test_what_lies_around_a_model_leads_to_it(model, tmp_path) -> None:
+    shutil.copytree(model, tmp_path / "runs" / "first" / "model")
+    (tmp_path / "beach.jpg").write_bytes(b"")
+    for place, message in (
+        ("runs", f"runs: holds runs; expected one of them, such as {tmp_path / 'runs' / 'first'}"),
+        ("runs/first/model/config.json", f"a file; expected the folder .* did you mean {tmp_path / 'runs' / 'first'}"),
+        ("beach.jpg", "beach.jpg: a file; expected the folder of a run or of a model, and after it what it is for"),
+    ):
+        with pytest.raises(ModelFileError, match=message):
+            load(tmp_path / place)
 
 
 def test_a_model_that_was_never_trained_says_so(network, model, tmp_path, capsys) -> None:

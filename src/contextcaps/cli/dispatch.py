@@ -101,7 +101,7 @@ def _find(words: Sequence[str]) -> Command:
             raise ValueError(pointing_at_help(f"expected a command: {known}", program))
         word = rest.pop(0)
         if word not in found:
-            hint = did_you_mean(word, found) or f"known are {known}"
+            hint = did_you_mean(word, (*found, "--help", "--version")) or f"known are {known}"
             raise ValueError(pointing_at_help(f"{word}: no such command; {hint}", program))
         found, program = found[word], f"{program} {word}"
     return parse(found, rest, program)

@@ -63,8 +63,20 @@ _USUAL: dict[str, tuple[str, ...]] = {
     "--conf": ("--threshold",),
     "--pretrained": ("--backbone lite0",),
     "-q": ("--quiet",),
+    "help": ("--help",),
+    "version": ("--version",),
+    "fit": ("train",),
+    "predict": ("tag",),
+    "infer": ("tag",),
+    "label": ("tag",),
+    "test": ("evaluate",),
+    "validate": ("evaluate",),
+    "compare": ("ablate",),
+    "inspect": ("data inspect",),
+    "prepare": ("data prepare",),
+    "convert": ("data convert",),
 }
-"""Flag that other programs have → ours for the same, the first that the command has."""
+"""Command or flag of other programs → ours for the same, the first that is known."""
 
 Known = TypeVar("Known", bound=Command)
 
@@ -96,7 +108,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     ('did you mean --epochs?', 'did you mean --accelerator gpu?')
     """
     known = list(known)
-    usual = [each for each in _USUAL.get(word.replace("_", "-"), ()) if each.partition(" ")[0] in known]
+    usual = [each for each in _USUAL.get(word.replace("_", "-"), ()) if {each, each.partition(" ")[0]} & set(known)]
     near = next(iter(usual), None) or nearest(word, known)
     return f"did you mean {near}?" if near else ""
 
@@ -141,7 +153,8 @@ def _explain(event: Any, command: type[Command], words: Sequence[str]) -> str | 
     if unknown:  # first, as a misspelt flag may be what is missing
         word = unknown[0].partition("=")[0]
         if not word.startswith("-"):
-            return f"{word}: one word too many"
+            flag = next((each for each in flags_of(command) if each == "--data"), None)
+            return f"{word}: one word too many" + (f"; did you mean {flag} {word}?" if flag else "")
         hint = did_you_mean(word, flags_of(command))
         return f"{word}: no such flag; {hint}" if hint else f"{word}: no such flag"
     if kind == "MissingArgs":

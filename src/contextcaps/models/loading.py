@@ -53,7 +53,7 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[Ca
 def _not_there(path: Path) -> str:
     """Say that there is no such folder, and what may have been meant."""
     hints = [hint] if (hint := did_you_mean_run(path)) else []
-    if _HUB_NAME.fullmatch(path.as_posix()):
+    if _HUB_NAME.fullmatch(path.as_posix()) and path.parts[0] != "runs":
         hints.append(f"hf:{path.as_posix()} would look for it on the Hugging Face Hub")
     return f"{path}: no such folder; {'; '.join(hints) or 'expected that of a run or of a model'}"
 
@@ -63,7 +63,9 @@ def _model_folder(path: Path) -> Path:
     if not path.exists():
         raise ModelFileError(_not_there(path))
     if not path.is_dir():
-        raise ModelFileError(f"{path}: a file; expected the folder of a run or of a model")
+        holder = next((each for each in path.parents if (each / "model" / "config.json").exists()), None)
+        hint = f"; did you mean {holder}?" if holder else ", and after it what it is for"
+        raise ModelFileError(f"{path}: a file; expected the folder of a run or of a model{hint}")
     for folder in (path, path / "model"):
         if (folder / "config.json").exists() or (folder / "model.safetensors").exists():
             return folder
@@ -72,6 +74,9 @@ def _model_folder(path: Path) -> Path:
             f"{path}: a run that has not exported a model yet (no {path / 'model'}); let it finish, or finish it with "
             f"contextcaps train --resume {path}"
         )
+    inside = sorted(each for each in path.iterdir() if (each / "model" / "config.json").exists())
+    if inside:
+        raise ModelFileError(f"{path}: holds runs; expected one of them, such as {inside[0]}")
     raise ModelFileError(
         f"{path}: neither a run nor a model; expected a run's folder (with model/ in it) or a model's "
         "(with config.json and model.safetensors)"
