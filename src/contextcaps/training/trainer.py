@@ -112,7 +112,7 @@ def resume(
     """
     run = Run.open(folder)
     places = {"data": data, "val_data": val_data}
-    moved = {name: place for name, place in places.items() if place is not None}
+    moved: dict[str, Any] = {name: place for name, place in places.items() if place is not None}
     run.config = with_absolute_places(resolve_processes(dataclasses.replace(run.config, **moved)))
     require_places(run.config, f"contextcaps train --resume {run.folder} --data")
     require_buildable(network_config(run.config, _ANY_CLASSES))
