@@ -184,7 +184,7 @@ def test_a_closed_pipe_is_quiet(arguments) -> None:
         ),
         (
             "train --loss mse",
-            "--loss: expected {auto,margin,bce,asl,spread}, got 'mse'; see contextcaps train --help",
+            "--loss: expected {auto,margin,bce,asl,spread,two-way}, got 'mse'; see contextcaps train --help",
         ),
         ("bench --sweep A", "--sweep: expected {B,K,J}..., got 'A'; see contextcaps bench --help"),
         ("train --set types", "--set: expected NAME=VALUE, got 'types'; see contextcaps train --help"),
