@@ -42,6 +42,13 @@ def _png(pixels: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+def _written_file(content: bytes) -> io.BytesIO:
+    """A file in memory as it stands after it was written."""
+    file = io.BytesIO()
+    file.write(content)
+    return file
+
+
 def _kinds(pixels: np.ndarray, folder: Path) -> dict:
     """One picture in every form that is taken."""
     (folder / "picture.png").write_bytes(_png(pixels))
@@ -51,6 +58,9 @@ def _kinds(pixels: np.ndarray, folder: Path) -> dict:
         "path": folder / "picture.png",
         "bytes": _png(pixels),
         "bytearray": bytearray(_png(pixels)),
+        "file": io.BytesIO(_png(pixels)),
+        "file-at-its-end": _written_file(_png(pixels)),
+        "file-open": (folder / "picture.png").open("rb"),
         "pil": Image.fromarray(pixels),
         "pil-open": Image.open(folder / "picture.png"),
         "array": pixels,
@@ -168,23 +178,74 @@ def test_bad_images_are_reported_where_they_stand(loaded, album, pictures, expec
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        (np.zeros((8, 8), np.uint8), "expected pixels [H, W, 3] of uint8, got [8, 8] of uint8"),
-        (np.zeros((8, 8, 3)), "got [8, 8, 3] of float64"),
-        (torch.zeros(4, 8, 8), "expected a tensor [3, H, W], or [1, H, W] for grey, got [4, 8, 8]"),
-        (torch.full((3, 8, 8), 2.0), "expected values from 0 to 1, not normalised, got 2 to 2"),
-        (torch.full((3, 8, 8), float("nan")), "expected values from 0 to 1"),
-        (torch.zeros(3, 8, 8, dtype=torch.int64), "torch.int64"),
         (b"", "empty file"),
+        (io.BytesIO(b""), "empty file"),
+        (io.BytesIO(b"GIF8 and no more"), "damaged or truncated image"),
         (Image.new("F", (8, 8)), "pixels of 32 bits"),
     ],
-    ids=["grey-array", "float-array", "four-channels", "normalised", "nan", "int64", "no-bytes", "pil-float"],
+    ids=["no-bytes", "empty-file", "damaged-file", "pil-float"],
 )
-def test_pixels_that_make_no_sense_are_reported(image, message, loaded, pictures) -> None:
+def test_images_that_cannot_be_read_are_reported(image, message, loaded, pictures) -> None:
     good, bad, other = loaded.tag([pictures[0], image, pictures[1]])
     assert message in bad.error
     assert good.error is None
     assert other.error is None
     assert loaded.tag(image)[0].error == bad.error
+
+
+def test_a_folder_says_how_its_images_are_found(loaded, album) -> None:
+    (tagging,) = loaded.tag(album)
+    assert tagging.image == str(album)
+    assert tagging.error == "a folder, not an image; contextcaps.tagging.find_images lists the images in it"
+
+
+@pytest.mark.parametrize(
+    ("image", "error", "message"),
+    [
+        (np.zeros((8, 8, 3)), TypeError, "got [8, 8, 3] of float64; for values from 0 to 1: (255 * image).round()"),
+        (np.zeros((8, 8, 3), np.int64), TypeError, "expected an array [H, W, 3] of uint8, got [8, 8, 3] of int64"),
+        (np.zeros((8, 8), np.uint8), ValueError, "got [8, 8] of uint8; for grey: PIL.Image.fromarray"),
+        (np.zeros((8, 8, 4), np.uint8), ValueError, "got [8, 8, 4] of uint8; without transparency: image[..., :3]"),
+        (np.zeros((3, 8, 8), np.uint8), ValueError, "channels come last: image.transpose(1, 2, 0)"),
+        (np.zeros((0, 8, 3), np.uint8), ValueError, "got [0, 8, 3] of uint8"),
+        (torch.zeros(4, 8, 8), ValueError, "a tensor [3, H, W], or [1, H, W] for grey, got [4, 8, 8] of torch.float32"),
+        (torch.zeros(8, 8, 3), ValueError, "channels come first: image.permute(2, 0, 1)"),
+        (torch.full((3, 8, 8), 2.0), ValueError, "expected values from 0 to 1, not normalised (the network does that)"),
+        (torch.full((3, 8, 8), float("nan")), ValueError, "got nan to nan"),
+        (torch.zeros(3, 8, 8, dtype=torch.int64), TypeError, "of torch.int64"),
+        (io.StringIO("text"), TypeError, "expected a file opened for bytes, open(path, 'rb')"),
+        (None, TypeError, "got NoneType"),
+        (3.5, TypeError, "got float"),
+    ],
+    ids=[
+        *("float-array", "int-array", "grey-array", "four-channels", "channels-first", "empty-array"),
+        *("four-planes", "channels-last", "normalised", "nan", "int64", "text-file", "none", "number"),
+    ],
+)
+def test_mistakes_of_the_program_raise_alone_and_among_others(image, error, message, loaded, pictures) -> None:
+    for given_images in (image, [pictures[0], image]):
+        with pytest.raises(error) as caught:
+            loaded.tag(given_images)
+        assert message in str(caught.value)
+        assert str(caught.value).startswith("images: expected ")
+
+
+def test_an_array_or_generator_of_paths_is_many(loaded, album, expected) -> None:
+    paths = [str(album / "0.png"), str(album / "1.png")]
+    for several in (np.array(paths), np.array(paths, dtype=object), (path for path in paths)):
+        taggings = loaded.tag(several)
+        assert [tagging.image for tagging in taggings] == paths
+        torch.testing.assert_close(taggings[1].scores, expected[1])
+
+
+def test_thresholds_of_some_classes(loaded, pictures) -> None:
+    changed = loaded.tag(pictures[0], threshold={"sky": 0, "road": np.float32(1.0)})[0]
+    assert {tag.name: tag.threshold for tag in changed.tags}.get("sky") == 0
+    assert "road" not in {tag.name for tag in changed.tags}
+    others = {tag for tag in loaded.tag(pictures[0])[0].tags if tag.name not in ("sky", "road")}
+    assert others == {tag for tag in changed.tags if tag.name not in ("sky", "road")}
+    assert loaded.tag(pictures[0], threshold={}) == loaded.tag(pictures[0])
+    assert loaded.thresholds == THRESHOLDS
 
 
 def test_a_bad_image_stops_where_that_is_asked_for(loaded, album) -> None:
@@ -213,23 +274,33 @@ def test_no_images_are_no_results(loaded) -> None:
 
 
 @pytest.mark.parametrize(
-    ("images", "options", "message"),
+    ("images", "options", "error", "message"),
     [
-        (5, {}, "images: expected a path, bytes"),
-        ({"a.jpg": 1}, {}, "got dict"),
-        ([None], {}, "got NoneType among them"),
-        ([], {"threshold": 1.5}, "threshold: expected a score from 0 to 1, got 1.5"),
-        ([], {"threshold": float("nan")}, "threshold"),
-        ([], {"top_k": 0}, "top_k: expected at least 1, got 0"),
-        ([], {"batch_size": 0}, "batch_size: expected at least 1"),
-        ([], {"workers": -1}, "workers: expected at least 1"),
-        ([], {"on_bad": "skip"}, "on_bad: expected 'report' or 'stop'"),
+        (5, {}, TypeError, "images: expected a path, bytes"),
+        (None, {}, TypeError, "got NoneType"),
+        ({"a.jpg": 1}, {}, TypeError, "got dict"),
+        ([["a.jpg"]], {}, TypeError, "got list among them; a list inside the list is not looked into"),
+        ([], {"threshold": 1.5}, ValueError, "threshold: expected a score from 0 to 1, got 1.5"),
+        ([], {"threshold": float("nan")}, ValueError, "threshold"),
+        ([], {"threshold": "0.5"}, TypeError, "threshold: expected a score from 0 to 1, got '0.5'"),
+        ([], {"threshold": [0.5] * 5}, TypeError, "threshold: expected a score from 0 to 1"),
+        ([], {"threshold": {"see": 0.5}}, ValueError, "threshold: the model has no class 'see'; did you mean 'sea'?"),
+        ([], {"threshold": {"zebra": 0.5}}, ValueError, "no class 'zebra'; it knows sky, sea, tree, road, car"),
+        ([], {"threshold": {"sea": 50}}, ValueError, "threshold: sea: expected a score from 0 to 1, got 50"),
+        ([], {"threshold": {"sea": None}}, TypeError, "threshold: sea: expected a score from 0 to 1, got None"),
+        ([], {"top_k": 0}, ValueError, "top_k: expected at least 1, got 0"),
+        ([], {"top_k": 2.5}, TypeError, "top_k: expected a whole number, got 2.5"),
+        ([], {"batch_size": 0}, ValueError, "batch_size: expected at least 1"),
+        ([], {"workers": -1}, ValueError, "workers: expected at least 1"),
+        ([], {"on_bad": "skip"}, ValueError, "on_bad: expected 'report' or 'stop'"),
+        ([], {"known": ["sea"]}, TypeError, "known: expected class → True or False"),
     ],
-    ids=["number", "dict", "none", "threshold", "threshold-nan", "top-k", "batch-size", "workers", "on-bad"],
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else None,
 )
-def test_misuse_is_a_clear_value_error(images, options, message, loaded) -> None:
-    with pytest.raises(ValueError, match=message.replace("[", r"\[")):
+def test_misuse_is_a_clear_error(images, options, error, message, loaded) -> None:
+    with pytest.raises(error) as caught:
         loaded.tag(images, **options)
+    assert message in str(caught.value)
 
 
 def test_a_grey_network_takes_colour_and_grey(pictures) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from contextcaps.suggestions import did_you_mean
 
-__all__ = ["known_row", "parse_known", "spell_known"]
+__all__ = ["known_row", "parse_known", "place_of_class", "spell_known"]
 
 _YES, _NO = ("yes", "true", "1", "present"), ("no", "false", "0", "absent")
 _ANSWER = re.compile(rf"[\s,]*([^\s,].*?)\s*=\s*({'|'.join((*_YES, *_NO))})\s*(?:,|$)", re.IGNORECASE)
@@ -50,10 +50,17 @@ def known_row(known: Mapping[str, bool], classes: tuple[str, ...]) -> Tensor:
     """Check known labels and return them as the network takes them, [J]: 1 present, 0 absent, NaN not known."""
     row = torch.full((len(classes),), math.nan)
     for name, present in known.items():
-        if name not in classes:
-            hint = did_you_mean(str(name), classes) or f"it knows {', '.join(classes[:8])}, …"
-            raise ValueError(f"known: the model has no class {name!r}; {hint}")
+        place = place_of_class(name, classes, "known")
         if not isinstance(present, bool):
             raise ValueError(f"known: {name}: expected True or False, got {present!r}")
-        row[classes.index(name)] = float(present)
+        row[place] = float(present)
     return row
+
+
+def place_of_class(name: str, classes: tuple[str, ...], argument: str) -> int:
+    """Return a class's place among the model's; refuse one that the model does not have, as an argument names it."""
+    if name not in classes:
+        some = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
+        hint = did_you_mean(str(name), classes) or f"it knows {some}"
+        raise ValueError(f"{argument}: the model has no class {name!r}; {hint}")
+    return classes.index(name)

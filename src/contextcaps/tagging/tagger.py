@@ -8,6 +8,7 @@ for tagging in tagger.tag(["beach.jpg", "street.jpg"]):
 import contextlib
 import dataclasses
 import itertools
+import numbers
 from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +25,7 @@ from contextcaps.models.loading import load_model
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.trained import Trained
 from contextcaps.out_of_memory import NotEnoughMemory, is_out_of_memory
-from contextcaps.tagging.known import known_row
+from contextcaps.tagging.known import known_row, place_of_class
 from contextcaps.tagging.pixels import as_images, name_of, pixels_of
 
 __all__ = ["OnBadImage", "Tag", "Tagger", "Tagging", "load"]
@@ -91,7 +92,7 @@ class Tagger:
         self,
         images: Any,
         *,
-        threshold: float | None = None,
+        threshold: float | Mapping[str, float] | None = None,
         top_k: int | None = None,
         batch_size: int = 64,
         workers: int | None = None,
@@ -101,15 +102,21 @@ class Tagger:
         """Tag one image or several; return a result for each, in their order.
 
         Args:
-            images: one or many of: a path, an encoded file's bytes, a PIL image, pixels [H, W, 3] as a numpy array of
-                bytes, a tensor [3, H, W] of bytes or of values 0…1. Each is squashed to the network's size.
-            threshold: the score from which any class counts as present, instead of each class's own.
+            images: one or many of: a path, an encoded file's bytes, an open file, a PIL image, pixels [H, W, 3] as a
+                numpy array of uint8, a tensor [3, H, W] of uint8 or of values 0…1. Each is squashed to the network's
+                size.
+            threshold: the score from which any class counts as present, instead of each class's own; or such a score
+                for some classes, {"oven": 0.7}, where all others keep their own.
             top_k: at most so many tags for each image; with `threshold=0` exactly so many.
             batch_size: images to compute at once.
             workers: images to decode at once; as many as there are cores by default.
             on_bad: "report" an image that cannot be read in its own result, or "stop" with a `DataError`.
             known: known labels of all these images, such as {"oven": True, "bed": False}: class → is it present.
                 They become tags, and the model uses them for the other classes. Needs a network with a decision field.
+
+        Raises:
+            TypeError: something that is no image, or an argument of the wrong type.
+            ValueError: pixels in another layout or range, or an argument out of its range.
         """
         options: dict[str, Any] = {"threshold": threshold, "top_k": top_k, "batch_size": batch_size}
         return list(self.tag_stream(images, workers=workers, on_bad=on_bad, known=known, **options))
@@ -118,7 +125,7 @@ class Tagger:
         self,
         images: Any,
         *,
-        threshold: float | None = None,
+        threshold: float | Mapping[str, float] | None = None,
         top_k: int | None = None,
         batch_size: int = 64,
         workers: int | None = None,
@@ -126,14 +133,14 @@ class Tagger:
         known: Mapping[str, bool] | None = None,
     ) -> Generator[Tagging, None, None]:
         """Yield the results of `tag` one by one: for any number of images, of which two batches are in memory."""
-        if threshold is not None and not 0 <= threshold <= 1:
-            raise ValueError(f"threshold: expected a score from 0 to 1, got {threshold}")
         for name, value in (("top_k", top_k), ("batch_size", batch_size), ("workers", workers)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: expected at least 1, got {value}")
+            if value is not None:
+                _require_count(name, value)
         if on_bad not in ("report", "stop"):
             raise ValueError(f"on_bad: expected 'report' or 'stop', got {on_bad!r}")
-        thresholds = self.thresholds if threshold is None else (float(threshold),) * len(self.classes)
+        thresholds = self._thresholds(threshold)
+        if not isinstance(known, Mapping | None):
+            raise TypeError(f"known: expected class → True or False, such as {{'oven': True}}, got {known!r}")
         known = dict(known or {})
         row = self._known_row(known)
         decoded = self._decoded(as_images(images), batch_size, workers or default_workers())
@@ -154,6 +161,17 @@ class Tagger:
                         yield tagging
 
         return stream()
+
+    def _thresholds(self, threshold: float | Mapping[str, float] | None) -> tuple[float, ...]:
+        """Return each class's threshold, [J]: its own, unless another is given for it or for all."""
+        if threshold is None:
+            return self.thresholds
+        if not isinstance(threshold, Mapping):
+            return (_score_from("threshold", threshold),) * len(self.classes)
+        thresholds = list(self.thresholds)
+        for name, value in threshold.items():
+            thresholds[place_of_class(name, self.classes, "threshold")] = _score_from(f"threshold: {name}", value)
+        return tuple(thresholds)
 
     def _decoded(
         self, images: Iterable[Any], batch_size: int, workers: int
@@ -239,6 +257,22 @@ def load(path: str | Path, device: str | torch.device = "auto") -> Tagger:
     """
     chosen = _checked_device(device)  # before the work, not after it
     return Tagger(*load_model(path, chosen), chosen)
+
+
+def _score_from(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name}: expected a score from 0 to 1, got {value!r}")
+    score = float(value)
+    if not 0 <= score <= 1:
+        raise ValueError(f"{name}: expected a score from 0 to 1, got {value}")
+    return score
+
+
+def _require_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name}: expected a whole number, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name}: expected at least 1, got {value}")
 
 
 def _checked_device(device: str | torch.device) -> torch.device:
