@@ -62,12 +62,16 @@ def figures(demo: Demo) -> list[dict]:
 def test_everything_is_written(whole) -> None:
     assert {path.name for path in whole.folder.iterdir() if not path.name.startswith(".")} == {
         *("grid.json", "runs", "ablation.html", "ablation.md", "ablation.json"),
-        *("differences.png", "convergence.png", "classes-contextcaps.png", "tagged.png", "images"),
+        *("differences.png", "convergence.png", "classes-contextcaps.png", "tagged.html", "images"),
     }
-    for name in ("convergence.png", "tagged.png"):
-        with Image.open(whole.folder / name) as picture:
-            assert min(picture.size) >= 300
-            assert any("0" in picture.text[key] for key in ("Seed", "Description") if key in picture.text)
+    with Image.open(whole.folder / "convergence.png") as picture:
+        assert min(picture.size) >= 300
+        assert any("0" in picture.text[key] for key in ("Seed", "Description") if key in picture.text)
+    page = whole.gallery.read_text("utf-8")
+    assert page.count("<figure>") == page.count("data:image/png;base64,") == 6
+    verdicts = [tag.verdict for image in whole.tagged for tag in image.tags]
+    for verdict in ("right", "wrong", "missed"):
+        assert page.count(f'<li class="is-{verdict}"') == verdicts.count(verdict)
     for model in MODELS:
         run = run_folder(whole.folder, model, 0)
         assert Run.open(run).facts["state"] == "finished"
@@ -87,9 +91,9 @@ def test_both_networks_get_the_same(whole) -> None:
 def test_the_tagged_images_are_chosen_by_seed_and_judged_by_the_truth(whole) -> None:
     source = open_source("scenes", split="test", count=SMALL.test_images, size=SMALL.tagged_size)
     chosen = sorted(np.random.default_rng(0).choice(30, 6, replace=False).tolist())
-    assert [image.name for image in whole.tagged] == [source[index].id for index in chosen]
+    assert [image.path.stem for image in whole.tagged] == [source[index].id for index in chosen]
     tagger = contextcaps.load(whole.run, "cpu")
-    paths = [whole.images / f"{image.name}.png" for image in whole.tagged]
+    paths = [image.path for image in whole.tagged]
     for index, image, tagging in zip(chosen, whole.tagged, tagger.tag(paths), strict=True):
         truth = {source.classes[label] for label in source.labels_of(index)}
         said = {tag.name for tag in tagging.tags}
@@ -97,7 +101,7 @@ def test_the_tagged_images_are_chosen_by_seed_and_judged_by_the_truth(whole) -> 
         assert {tag.name for tag in image.tags if tag.verdict == "right"} == truth & said
         assert {tag.name for tag in image.tags if tag.verdict == "wrong"} == said - truth
         assert {tag.name for tag in image.tags if tag.verdict == "missed"} == truth - said
-        assert np.array_equal(image.pixels, source[index].image)
+        assert np.array_equal(Image.open(image.path), source[index].image)
 
 
 def test_a_second_call_trains_nothing(whole, monkeypatch) -> None:

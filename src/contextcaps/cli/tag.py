@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -33,6 +34,8 @@ class TagImages(Command):
     """Go on with the rows in FILE.part, which a stopped command has left; all else has to be the same."""
     only_new: Flag = False
     """Keep the rows of FILE, and tag only images without one; those that could not be read are tried again."""
+    html: Annotated[Path | None, tyro.conf.arg(metavar="PAGE")] = None
+    """Write a page with a picture of each image and its tags; rows are then written with --out or --format only."""
     threshold: Annotated[float | None, tyro.conf.arg(metavar="SCORE")] = None
     """The score from which any class counts as present, instead of each class's own."""
     top_k: Number = None
@@ -53,8 +56,10 @@ class TagImages(Command):
     def run(self) -> None:
         from contextcaps.data.progress import progress_of
         from contextcaps.tagging import (
+            Gallery,
             Journal,
             check_output,
+            check_page,
             count_images,
             find_images,
             load,
@@ -71,6 +76,9 @@ class TagImages(Command):
         if self.out is None and (self.resume or self.only_new):
             raise ValueError(f"--{'resume' if self.resume else 'only-new'}: needs the file with the rows: --out FILE")
         journal = None if self.out is None else Journal(self.out, self.resume)
+        if self.html is not None:
+            check_page(self.html, self.out)
+        rows = self.html is None or self.out is not None or self.format is not None
         known = None if self.known is None else parse_known(self.known)
         tagger = load(self.model, self.device)
         images = find_images(self.images)
@@ -82,15 +90,17 @@ class TagImages(Command):
             workers=self.workers,
             known=known,
         )
-        shown = not self.quiet and (self.out is not None or not sys.stdout.isatty())
+        shown = not self.quiet and (self.out is not None or not rows or not sys.stdout.isatty())
         columns = (form, tagger.classes, self.scores == "all", known is not None)
         progress = progress_of("tagging", count_images(self.images) if shown else None, shown)
+        gallery = None if self.html is None else Gallery()
         if self.out is None or journal is None:
-            with contextlib.closing(taggings), open_output(None, *columns) as output, progress as tell:
-                count = write_tags(taggings, output, tell)
+            opened = open_output(None, *columns) if rows else contextlib.nullcontext()
+            with contextlib.closing(taggings), opened as output, progress as tell:
+                count = write_tags(taggings if gallery is None else gallery.passing(taggings), output, tell)
         else:
             before = tagged_images(self.out, *columns) if self.only_new else set()
-            of_work = ("model", "out", "format", "resume", "batch_size", "device", "workers", "quiet")
+            of_work = ("model", "out", "html", "format", "resume", "batch_size", "device", "workers", "quiet")
             settings = {"model": model_fingerprint(tagger), **self.keywords(*of_work)}
             with journal.kept(settings, self.scores == "all", before):
                 with contextlib.closing(taggings), progress as tell:
@@ -98,10 +108,16 @@ class TagImages(Command):
                 with open_output(self.out, *columns) as output:
                     if before:
                         output.copy(self.out)
-                    write_tags(journal.taggings(), output)
+                    kept = journal.taggings()
+                    write_tags(kept if gallery is None else gallery.passing(kept), output)
+        if gallery is not None and self.html is not None:
+            with gallery:
+                by = f"{self.model} ({tagger.network.config.model}, {counted(len(tagger.classes), 'class')})"
+                gallery.write(self.html, "Tagged images", f"Tagged by {by}.")
         if not self.quiet:
             skipped = f", {journal.skipped:,} had a row" if journal is not None and journal.skipped else ""
             tagged = f"{counted(count.tagged, 'image')} tagged, {count.failed:,} could not be read{skipped}"
-            print(tagged, file=sys.stderr)
+            page = "" if self.html is None else f"; {self.html} shows them"
+            print(f"{tagged}{page}", file=sys.stderr)
         if count.failed:
             raise SystemExit(ExitCode.FAILED)

@@ -6,18 +6,44 @@ characters are taken out, and a name that a template does not get is an error.
 
 import base64
 import functools
+import io
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup as Rendered
+from PIL import Image
 
+from contextcaps.atomic import replace_atomically
 from contextcaps.documents.formats import count, counted, number, percent, printable, shortened
 
-__all__ = ["data_address", "render"]
+__all__ = ["Rendered", "data_address", "render", "thumbnail_address", "write_page"]
+
+_CRISP_SIDE = 64
+"""Pictures up to this side stay pixels: JPEG would blur them."""
 
 
 def render(template: str, **values: Any) -> str:
     """Return a template filled with values."""
     return _environment().get_template(template).render(**values)
+
+
+def write_page(path: Path, template: str, **values: Any) -> None:
+    """Write a template filled with values, piece by piece: an iterator among them is never in memory as a whole."""
+    with replace_atomically(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        for piece in _environment().get_template(template).generate(**values):
+            file.write(piece)
+
+
+def thumbnail_address(pixels: np.ndarray, side: int) -> str:
+    """Return pixels [H, W, 3], made smaller until no side is above `side`, as an address: JPEG, or PNG if tiny."""
+    image = Image.fromarray(pixels)
+    small = max(image.size) <= _CRISP_SIDE
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    written = io.BytesIO()
+    image.save(written, "PNG" if small else "JPEG", **({"optimize": True} if small else {"quality": 82}))
+    return data_address(written.getvalue(), f"image/{'png' if small else 'jpeg'}")
 
 
 def data_address(content: bytes, kind: str = "image/png") -> str:

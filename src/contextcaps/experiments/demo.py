@@ -1,4 +1,4 @@
-"""The demo: a small fixed ablation, `capsnet` against `contextcaps` on drawn scenes, and a picture of tagged images.
+"""The demo: a small fixed ablation, `capsnet` against `contextcaps` on drawn scenes, and a page of tagged images.
 
 Whatever stops it, the next call goes on, as any ablation does.
 """
@@ -19,11 +19,20 @@ from contextcaps.experiments.ablation.ablation import Ablation, ablate, show_abl
 from contextcaps.experiments.ablation.config import ablate_command
 from contextcaps.experiments.ablation.results import run_folder
 from contextcaps.experiments.demo_config import MODELS, DemoConfig
-from contextcaps.experiments.gallery import TaggedImage, judge, write_gallery
 from contextcaps.experiments.small_scenes import SMALL_TRAINING
-from contextcaps.tagging import load
+from contextcaps.tagging import Gallery, JudgedTag, judge, load
 
-__all__ = ["Demo", "run_demo", "show_demo"]
+__all__ = ["Demo", "TaggedImage", "run_demo", "show_demo"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggedImage:
+    """An image with its true classes and what the model said of it."""
+
+    path: Path
+    truth: tuple[str, ...]
+    tags: tuple[JudgedTag, ...]
+    """As `judge` gives them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +43,7 @@ class Demo:
     ablation: Ablation
     tagged: tuple[TaggedImage, ...]
     gallery: Path
-    """The picture of the tagged images."""
+    """The page of the tagged images."""
     images: Path
     """The folder with the tagged images themselves."""
 
@@ -53,7 +62,7 @@ class Demo:
         return [
             (self.ablation.files["page"].name, "the whole comparison as a page; ablation.md and .json say the same"),
             (self.ablation.files["convergence"].name, "validation mAP by epoch"),
-            (self.gallery.name, f"{len(self.tagged)} tagged test images: right, wrong, missed"),
+            (self.gallery.name, f"{len(self.tagged)} drawn test images with their tags: right, wrong, missed"),
             (f"{run}/evaluation/test/", f"every metric and class; MODEL is {' or '.join(MODELS)}"),
             (f"{run}/model/", "the trained network"),
         ]
@@ -63,8 +72,8 @@ class Demo:
         plan = self.config.ablation()
         run, images = (shlex.quote(str(each)) for each in (self.run, self.images))
         return [
-            (f"contextcaps tag {run} {images}", "the tagged images as JSON lines; any image files will do"),
-            (f"contextcaps evaluate {run} --data '{plan.test_data}&seed=1'", "measure it on other scenes"),
+            (f"contextcaps tag {run} {images}", "the tags as JSON lines; the model knows drawings, not photographs"),
+            (f"contextcaps evaluate {run} --data '{plan.test_data}&seed=1'", "measure it on other drawings"),
             (ablate_command(dataclasses.replace(plan, seeds=3)), "the same over three seeds; what is trained is kept"),
             ("contextcaps data inspect coco:PATH", "your own data: COCO, VOC, ADE20K, a table of files, …"),
             ("contextcaps train --data coco:PATH --out runs/mine", "train on it"),
@@ -72,7 +81,7 @@ class Demo:
 
 
 def run_demo(config: DemoConfig | None = None) -> Demo:
-    """Train `capsnet` and `contextcaps` on scenes, compare them on the test part, and tag six images.
+    """Train `capsnet` and `contextcaps` on drawn scenes, compare them on the test part, and tag six images.
 
     Raises:
         ValueError: the folder holds something else.
@@ -82,13 +91,12 @@ def run_demo(config: DemoConfig | None = None) -> Demo:
     config = DemoConfig() if config is None else config
     plan = config.ablation()
     if not config.quiet:
-        what = f"{config.images:,} scenes, {config.epochs} epochs each"
+        what = f"{config.images:,} drawn scenes, {config.epochs} epochs each"
         print(f"training {' and '.join(MODELS)} on {what}, one after the other", file=sys.stderr, flush=True)
     ablation = ablate(plan, progress=not config.quiet)
     ablation.require_success()
-    images, gallery = ablation.folder / "images", ablation.folder / "tagged.png"
-    tagged = _tag_images(config, images)
-    write_gallery(tagged, gallery, f"{MODELS[-1]} on {len(tagged)} test images", _caption(config))
+    images, gallery = ablation.folder / "images", ablation.folder / "tagged.html"
+    tagged = _tag_images(config, images, gallery)
     return Demo(config, ablation, tagged, gallery, images)
 
 
@@ -108,8 +116,8 @@ def _run(config: DemoConfig, model: str = MODELS[-1]) -> Path:
     return run_folder(config.ablation().folder, model, config.seed)
 
 
-def _tag_images(config: DemoConfig, folder: Path) -> tuple[TaggedImage, ...]:
-    """Draw some test images large, write them as files, and tag the files as `contextcaps tag` would."""
+def _tag_images(config: DemoConfig, folder: Path, page: Path) -> tuple[TaggedImage, ...]:
+    """Draw some test images large, write them as files, and tag the files as `contextcaps tag --html` would."""
     source = open_source("scenes", split="test", count=config.test_images, size=config.tagged_size)
     count = min(config.tagged, config.test_images)
     chosen = np.random.default_rng(config.seed).choice(config.test_images, count, replace=False)  # not by how it went
@@ -123,10 +131,13 @@ def _tag_images(config: DemoConfig, folder: Path) -> tuple[TaggedImage, ...]:
         paths.append(path)
     tagger = load(_run(config), "cpu")
     tagged = []
-    for sample, tagging in zip(samples, tagger.tag(paths, on_bad="stop"), strict=True):
-        truth = tuple(source.classes[label] for label in sample.labels)
-        tags = judge(tagging, truth, tagger.classes, tagger.thresholds)
-        tagged.append(TaggedImage(sample.id, np.asarray(sample.image), truth, tags))
+    with Gallery() as gallery:
+        for path, sample, tagging in zip(paths, samples, tagger.tag(paths, on_bad="stop"), strict=True):
+            truth = tuple(source.classes[label] for label in sample.labels)
+            tags = judge(tagging, truth, tagger.classes, tagger.thresholds)
+            gallery.add(tagging, tags, truth)
+            tagged.append(TaggedImage(path, truth, tags))
+        gallery.write(page, f"{MODELS[-1]} on {len(tagged)} drawn test images", _caption(config))
     return tuple(tagged)
 
 
@@ -134,7 +145,7 @@ def _caption(config: DemoConfig) -> str:
     """Say how the tagged images were chosen, and what the figures beneath them are."""
     side = SMALL_TRAINING.image_size
     return (
-        f"{config.tagged} of {config.test_images:,} test images, drawn at random with seed {config.seed}. "
-        "Figures: the model's scores; a class counts as present from a threshold of its own, tuned on the validation "
-        f"part. The model sees the images at {side}×{side} px."
+        f"They are pictures that the library draws, {config.tagged} of {config.test_images:,} test images, chosen at "
+        f"random with seed {config.seed}; the model sees them at {side}×{side} px. Thresholds were tuned on the "
+        "validation part."
     )

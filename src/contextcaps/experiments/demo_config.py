@@ -34,7 +34,7 @@ class DemoConfig:
     test_images: Annotated[int, tyro.conf.Suppress] = 1000
     epochs: Annotated[int, tyro.conf.Suppress] = 8
     tagged: Annotated[int, tyro.conf.Suppress] = 6
-    """Test images in the picture of tagged images."""
+    """Test images on the page of tagged images."""
     tagged_size: Annotated[int, tyro.conf.Suppress] = 192
     """Side in pixels at which they are drawn."""
 

@@ -1,5 +1,6 @@
 """Tag images with a trained model, from Python and from the command line."""
 
+from contextcaps.tagging.gallery import Gallery, JudgedTag, check_page, judge, write_gallery
 from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
 from contextcaps.tagging.journal import Journal, model_fingerprint
 from contextcaps.tagging.known import parse_known
@@ -8,19 +9,24 @@ from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
 
 __all__ = [
     "Count",
+    "Gallery",
     "Journal",
+    "JudgedTag",
     "NotAnImage",
     "Output",
     "Tag",
     "Tagger",
     "Tagging",
     "check_output",
+    "check_page",
     "count_images",
     "find_images",
+    "judge",
     "load",
     "model_fingerprint",
     "open_output",
     "parse_known",
     "tagged_images",
+    "write_gallery",
     "write_tags",
 ]

@@ -329,18 +329,19 @@ def open_output(
 
 
 def write_tags(
-    taggings: Iterable[Tagging], output: TakesRows, tell: Callable[[int], None] = lambda count: None
+    taggings: Iterable[Tagging], output: TakesRows | None, tell: Callable[[int], None] = lambda count: None
 ) -> Count:
     """Write taggings as they come.
 
     Args:
         taggings: from `Tagger.tag_stream`.
-        output: takes them.
+        output: takes them; without one they are only counted.
         tell: called with the number of images done since its last call.
     """
     tagged = failed = 0
     for tagging in taggings:
-        output.write(tagging)
+        if output is not None:
+            output.write(tagging)
         failed += tagging.error is not None
         tagged += tagging.error is None
         tell(1)

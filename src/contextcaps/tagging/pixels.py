@@ -150,7 +150,8 @@ def _from_tensor(image: Tensor) -> np.ndarray:
         least, most = (float(value) for value in image.float().aminmax())
         if not 0 <= least <= most <= 1:  # false for NaN, too
             raise ValueError(
-                f"images: expected values from 0 to 1, not normalised (the network does that), got {least:g} to {most:g}"
+                "images: expected values from 0 to 1, not normalised (the network does that), "
+                f"got {least:g} to {most:g}"
             )
         image = (image.float() * 255).round().to(torch.uint8)
     if image.dtype != torch.uint8:

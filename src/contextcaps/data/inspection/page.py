@@ -1,11 +1,9 @@
 """What was found in a source, as one HTML file with everything in it."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from contextcaps.atomic import write_atomically
 from contextcaps.data.images import decode
@@ -21,7 +19,7 @@ from contextcaps.data.inspection.tables import pairs_table, problems_table, size
 from contextcaps.data.problems import DataError
 from contextcaps.data.sample import Sample
 from contextcaps.data.source import Source
-from contextcaps.documents.page import data_address, render
+from contextcaps.documents.page import render, thumbnail_address
 
 __all__ = ["write_page"]
 
@@ -106,7 +104,7 @@ def _picture(source: Source, index: int) -> dict[str, Any] | None:
         "name": sample.id,
         "width": width,
         "height": height,
-        "address": _thumbnail(pixels),
+        "address": thumbnail_address(pixels, _THUMBNAIL_SIDE),
         "labels": [(source.classes[label], colour) for label, colour in colours.items()],
         "boxes": _boxes(sample, colours, source.classes),
     }
@@ -121,13 +119,3 @@ def _boxes(sample: Sample, colours: dict[int, int], classes: tuple[str, ...]) ->
         | {"colour": colours.get(int(label), 0)}
         for label, (left, top, right, bottom) in zip(sample.boxes.labels, sample.boxes.corners.tolist(), strict=True)
     ]
-
-
-def _thumbnail(pixels: np.ndarray) -> str:
-    """Return a small picture as an address: JPEG, or PNG where it is small already and JPEG would blur it."""
-    image = Image.fromarray(pixels)
-    small = max(image.size) <= 64
-    image.thumbnail((_THUMBNAIL_SIDE, _THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
-    written = io.BytesIO()
-    image.save(written, "PNG" if small else "JPEG", **({"optimize": True} if small else {"quality": 82}))
-    return data_address(written.getvalue(), f"image/{'png' if small else 'jpeg'}")
