@@ -8,6 +8,7 @@ import torch
 from small_run import small_config
 
 from contextcaps.data.loading import Batch
+from contextcaps.evaluation.metrics.ranking import average_precision
 from contextcaps.models import create_model, list_models, model_config
 from contextcaps.training.ema import EMA
 from contextcaps.training.losses import margin_loss
@@ -118,6 +119,82 @@ def test_it_trains_in_lightnings_own_trainer(tmp_path) -> None:
     trainer.fit(made, Batches())
     assert trainer.global_step == 3
     assert not torch.equal(made.network.head.votes.weight, before)
+
+
+class Pairs(torch.utils.data.Dataset):
+    """What people have: images and targets, of some types."""
+
+    def __init__(self, images: torch.dtype, targets: torch.dtype) -> None:
+        data = batch(count=12)
+        self.images = data.images if images == torch.uint8 else data.images.to(images) / 255
+        self.targets = data.targets.to(targets)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.images[index], self.targets[index]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("images", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("targets", [torch.uint8, torch.float32, torch.bool])
+def test_an_ordinary_dataloader_in_lightnings_trainer(tmp_path, images, targets) -> None:
+    """The weights are the same, whatever the types; and those of our own batches."""
+    from contextcaps.extras import import_extra
+
+    lightning = import_extra("pytorch_lightning", "train", "this test")
+    data = Pairs(images, targets)
+    loader = torch.utils.data.DataLoader(data, batch_size=4)
+    made = module(tmp_path)
+    made.total_steps = None  # the trainer knows
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", enable_model_summary=False, default_root_dir=tmp_path, **quiet
+    )
+    trainer.fit(made, loader, loader)
+    assert trainer.global_step == 3
+    assert trainer.lr_scheduler_configs[0].scheduler.total_steps == 4
+    logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    assert logged.keys() == {"train_loss", "val_loss", "val_mAP"}
+    made.eval()
+    with torch.no_grad():
+        scores = made(data.images)
+    assert logged["val_mAP"] == pytest.approx(float(average_precision(scores, data.targets.to(torch.uint8))), abs=1e-6)
+    expected = module(tmp_path, steps=3)
+    chosen = expected.configure_optimizers()
+    expected.train()
+    for step in range(3):
+        rows = slice(4 * step, 4 * step + 4)
+        own = Batch(data.images[rows], data.targets[rows].to(torch.uint8), np.arange(4), tuple("0123"), 0, step)
+        expected.training_step(own, step)["loss"].backward()
+        chosen["optimizer"].step()
+        chosen["lr_scheduler"]["scheduler"].step()
+        chosen["optimizer"].zero_grad()
+    for (name, weight), other in zip(made.network.named_parameters(), expected.network.parameters(), strict=True):
+        assert torch.equal(weight, other), name
+
+
+@pytest.mark.parametrize(
+    ("pair", "error", "message"),
+    [
+        ((torch.zeros(2, 3, 32, 32),), TypeError, "expected a pair of tensors, images and targets, got 1: Tensor"),
+        ((torch.zeros(2, 3, 32, 32), [1, 2]), TypeError, "got 2: Tensor, list"),
+        ((torch.zeros(2, 32, 32, 3), torch.zeros(2, CLASSES)), ValueError, "images: expected [B, 3, H, W], got [2, 32"),
+        ((torch.zeros(2, 3, 32, 32).long(), torch.zeros(2, CLASSES)), TypeError, "images: expected uint8, or floats"),
+        ((torch.full((2, 3, 32, 32), -2.1), torch.zeros(2, CLASSES)), ValueError, "not normalised (the network does"),
+        ((torch.zeros(2, 3, 32, 32), torch.zeros(2).long()), ValueError, "got [2]; torch.nn.functional.one_hot"),
+        ((torch.zeros(2, 3, 32, 32), torch.zeros(2, 7)), ValueError, "targets: expected multi-hot rows [2, 5], got [2"),
+        ((torch.zeros(2, 3, 32, 32), torch.full((2, CLASSES), 0.5)), ValueError, "expected 0 or 1 for each class"),
+    ],
+    ids=["alone", "list", "channels-last", "long", "normalised", "class-numbers", "other-classes", "soft"],
+)
+def test_pairs_that_would_teach_nonsense_are_refused(tmp_path, pair, error, message) -> None:
+    made = module(tmp_path)
+    for step in (made.training_step, made.validation_step):
+        with pytest.raises(error) as caught:
+            step(pair, 0)
+        assert message in str(caught.value)
 
 
 def test_average_of_weights() -> None:

@@ -1,12 +1,14 @@
 """One training step (augmentation, network, loss), and the optimiser and schedule that use it.
 
-`contextcaps.train` runs it in its own loop (`contextcaps.training.loop`), on Lightning's Fabric; as a `LightningModule`
-it works in a `pytorch_lightning.Trainer` as well.
+`contextcaps.train` runs it in its own loop (`contextcaps.training.loop`), on Lightning's Fabric. As a `LightningModule`
+it works in a `pytorch_lightning.Trainer` as well, on an ordinary `DataLoader` of images and targets.
 """
 
 import dataclasses
+import functools
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from contextcaps.capsules import unchecked
 from contextcaps.data.augmentation import Augmentation
 from contextcaps.data.loading import Batch, FeatureBatch
 from contextcaps.evaluation.known.revealing import known_labels, loss_weights, reveal
+from contextcaps.evaluation.metrics.ranking import average_precision
 from contextcaps.evaluation.predictions import forward_batch
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
@@ -32,13 +35,24 @@ class OpaqueBatch:
         self.batch = batch
 
 
+AnyBatch: TypeAlias = Batch | FeatureBatch | OpaqueBatch | Sequence[Tensor]
+"""A batch of this library's loaders, or images and targets of an ordinary one."""
+
+
 class TaggingModule(LightningModule):
     """A network with its loss, augmentation, optimiser and schedule.
 
+        module = TaggingModule(network, TrainConfig(lr=1e-3, augmentation=False))
+        pytorch_lightning.Trainer(max_epochs=5).fit(module, train_loader, validation_loader)
+
+    A batch is one of this library's loaders, or a pair of images [B, C, H, W] (uint8, or floats from 0 to 1, not
+    normalised) and multi-hot targets [B, J] (any type, 0 or 1).
+
     Args:
         network: what is trained.
-        config: how.
-        total_steps: the optimiser's steps in the whole run, for the schedule.
+        config: loss, learning rate, schedule, augmentation and the like; what it says of data, epochs, batches and
+            devices is the `Trainer`'s and the `DataLoader`'s. `TrainConfig()` by default.
+        total_steps: the optimiser's steps in the whole run, for the schedule; by default as many as the `Trainer` does.
         class_weights: [J], of the loss; None for equal ones.
         rank: of this process; each augments differently.
     """
@@ -46,13 +60,15 @@ class TaggingModule(LightningModule):
     def __init__(
         self,
         network: CapsuleNetwork,
-        config: TrainConfig,
-        total_steps: int,
+        config: TrainConfig | None = None,
+        total_steps: int | None = None,
         class_weights: Tensor | None = None,
         rank: int = 0,
     ) -> None:
         super().__init__()
+        config = TrainConfig() if config is None else config
         self.network, self.config, self.total_steps, self.rank = network, config, total_steps, rank
+        self._validated: list[tuple[Tensor, Tensor]] = []
         self.loss_name = resolve_loss(config.loss, network.config)
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
@@ -61,9 +77,76 @@ class TaggingModule(LightningModule):
             Augmentation(config.augment, config.seed + 1_000_003 * rank) if config.augmentation else None
         )
 
-    def training_step(self, batch: "Batch | FeatureBatch | OpaqueBatch", batch_idx: int) -> dict[str, Tensor]:
+    def forward(self, images: Tensor) -> Tensor:
+        """Return scores [B, J] of images [B, C, H, W], uint8 or floats from 0 to 1."""
+        return self.network(images).scores
+
+    def training_step(self, batch: AnyBatch, batch_idx: int) -> dict[str, Tensor]:
         """Return the loss (a number) and scores [B, J] of a batch, augmented; draws depend on the batch alone."""
-        batch = batch.batch if isinstance(batch, OpaqueBatch) else batch
+        is_pair = isinstance(batch, Sequence)
+        batch = self._library_batch(batch, batch_idx)
+        result = self._train_on(batch)
+        if is_pair:  # our own loop has its own records
+            self.log("train_loss", result["loss"].detach(), batch_size=len(batch), prog_bar=True)
+        return result
+
+    def validation_step(self, batch: AnyBatch, batch_idx: int) -> Tensor:
+        """Return the loss of a batch as it is, and log it as `val_loss`; `val_mAP` follows at the epoch's end."""
+        batch = self._library_batch(batch, batch_idx)
+        output = forward_batch(self.network, batch)
+        loss = self.loss(output.scores, batch.targets, logits=output.logits)
+        self.log("val_loss", loss, batch_size=len(batch), prog_bar=True, sync_dist=True)
+        self._validated.append((output.scores.float().cpu(), batch.targets.cpu()))
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        self._validated = []
+
+    def on_validation_epoch_end(self) -> None:
+        """Log macro mAP, from 0 to 1, as `val_mAP`; with several processes it is the mean of theirs."""
+        scores, targets = (torch.cat(parts) for parts in zip(*self._validated, strict=True))  # [n, J]
+        self.log("val_mAP", float(average_precision(scores, targets)), prog_bar=True, sync_dist=True)
+        self._validated = []
+
+    def _library_batch(self, batch: AnyBatch, batch_idx: int) -> Batch | FeatureBatch:
+        """Return a batch as this library's loaders give it; check a pair of images and targets."""
+        if isinstance(batch, OpaqueBatch):
+            return batch.batch
+        if not isinstance(batch, Sequence):
+            return batch
+        if len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
+            got = ", ".join(type(part).__name__ for part in batch)
+            raise TypeError(f"batch: expected a pair of tensors, images and targets, got {len(batch)}: {got}")
+        images, targets = batch
+        self._require_images(images)
+        self._require_targets(targets, len(images))
+        places = np.arange(len(images))
+        ids = tuple(map(str, places))
+        return Batch(images, targets.to(torch.uint8), places, ids, epoch=self.current_epoch, step=batch_idx)
+
+    def _require_images(self, images: Tensor) -> None:
+        channels = self.network.config.in_channels
+        if images.ndim != 4 or images.shape[1] != channels:
+            raise ValueError(f"images: expected [B, {channels}, H, W], got {list(images.shape)}")
+        if images.dtype != torch.uint8 and not images.is_floating_point():
+            raise TypeError(f"images: expected uint8, or floats from 0 to 1, got {images.dtype}")
+        if images.is_floating_point():
+            least, most = (float(value) for value in images.detach().aminmax())
+            if not 0 <= least <= most <= 1:  # false for NaN, too
+                raise ValueError(
+                    "images: expected values from 0 to 1, not normalised (the network does that), "
+                    f"got {least:g} to {most:g}"
+                )
+
+    def _require_targets(self, targets: Tensor, count: int) -> None:
+        expected, got = [count, self.network.config.num_classes], list(targets.shape)
+        if got != expected:
+            hint = "; torch.nn.functional.one_hot makes rows of class numbers" if len(got) == 1 else ""
+            raise ValueError(f"targets: expected multi-hot rows {expected}, got {got}{hint}")
+        if not bool(((targets == 0) | (targets == 1)).all()):
+            raise ValueError("targets: expected 0 or 1 for each class, got other values")
+
+    def _train_on(self, batch: Batch | FeatureBatch) -> dict[str, Tensor]:
         self._seed(batch)
         if isinstance(batch, Batch):  # features were augmented when they were made
             batch = self._augment(batch)
@@ -113,6 +196,7 @@ class TaggingModule(LightningModule):
     def configure_optimizers(self) -> Any:
         """Return AdamW, and its learning rate by step."""
         config = self.config
+        steps = int(self.trainer.estimated_stepping_batches) if self.total_steps is None else self.total_steps
         groups = parameter_groups(self.network, config.weight_decay)
         on_gpu = all(parameter.is_cuda for parameter in self.network.parameters())
         # One kernel for all weights. Not with fp16, where it would unscale the gradients after they are clipped.
@@ -120,22 +204,22 @@ class TaggingModule(LightningModule):
         optimizer = torch.optim.AdamW(groups, lr=config.lr, fused=fused)
         scheduler: torch.optim.lr_scheduler.LRScheduler
         if config.schedule == "one-cycle":
-            rise = min(max(config.warmup, 1 / self.total_steps), 1 - 1 / (self.total_steps + 1))
+            rise = min(max(config.warmup, 1 / steps), 1 - 1 / (steps + 1))
             scheduler = torch.optim.lr_scheduler.OneCycleLR(
-                optimizer, config.lr, total_steps=max(self.total_steps, 2) + 1, pct_start=rise
+                optimizer, config.lr, total_steps=max(steps, 2) + 1, pct_start=rise
             )
         else:
-            scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self._factor)
+            scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, functools.partial(self._factor, steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def _factor(self, step: int) -> float:
-        """Return the learning rate at a step, as a share of the highest."""
-        rising = round(self.config.warmup * self.total_steps)
+    def _factor(self, steps: int, step: int) -> float:
+        """Return the learning rate at a step of so many, as a share of the highest."""
+        rising = round(self.config.warmup * steps)
         if step < rising:
             return (step + 1) / rising
         if self.config.schedule == "constant":
             return 1.0
-        done = (step - rising) / max(self.total_steps - rising, 1)
+        done = (step - rising) / max(steps - rising, 1)
         return 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 
