@@ -83,14 +83,14 @@ def read_shards(pattern: str, classes: list[str], side: int) -> tuple[Tensor, Te
 
 
 def macro_average_precision(scores: Tensor, targets: Tensor) -> float:
-    """Mean over classes with a positive of the non-interpolated average precision, in percent."""
+    """Mean over classes with a positive of the non-interpolated average precision, from 0 to 1."""
     order = scores.argsort(dim=0, descending=True)  # [n, J]
     hits = targets.gather(0, order)  # [n, J]
     ranks = torch.arange(1, len(hits) + 1, device=hits.device).unsqueeze(1)  # [n, 1]
     precision = hits.cumsum(dim=0) / ranks  # [n, J]
     positives = hits.sum(dim=0)  # [J]
     per_class = (precision * hits).sum(dim=0) / positives.clamp_min(1)  # [J]
-    return 100 * float(per_class[positives > 0].mean())
+    return float(per_class[positives > 0].mean())
 
 
 @torch.inference_mode()
@@ -140,8 +140,8 @@ def train(name: str, seed: int, data: dict[str, tuple[Tensor, Tensor]], options:
     seconds = time.perf_counter() - start
     test = macro_average_precision(predict(network, data["test"][0], options.batch, half), data["test"][1])
     weights = sum(parameter.numel() for parameter in network.parameters())
-    rounded = [round(value, 3) for value in curve]
-    return {"variant": name, "seed": seed, "test_map": test, "validation_map": rounded, "loss": losses} | {
+    rounded = [round(value, 5) for value in curve]
+    return {"variant": name, "seed": seed, "test_mAP": test, "validation_mAP": rounded, "loss": losses} | {
         "seconds": seconds,
         "weights": weights,
     }
@@ -183,8 +183,9 @@ def main() -> None:
                 result = train(name, seed, data, options)  # type: ignore[arg-type]
                 output.write(json.dumps(result) + "\n")
                 output.flush()
-                curve = " ".join(f"{value:.1f}" for value in result["validation_map"])
-                print(f"{name:32} seed {seed} test {result['test_map']:.2f}, validation {curve}", flush=True)
+                curve = " ".join(f"{100 * value:.1f}" for value in result["validation_mAP"])
+                shown = f"test mAP {100 * result['test_mAP']:.2f} %, validation, in percent, {curve}"
+                print(f"{name:32} seed {seed} {shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -190,8 +190,8 @@ def test_results_of_the_priors_level(epoch: int, value: float, prior: float, fou
     assert [finding.kind for finding in findings] == ["prior"] * found
     if found:
         assert f"is {'hardly' if value > prior * 1.001 else 'no'} better than guessing" in findings[0].message
-        assert f"{value:.3f}" in findings[0].message
-        assert f"{prior:.3f}" in findings[0].message
+        assert f"{100 * value:.1f} %" in findings[0].message
+        assert f"{100 * prior:.1f} %" in findings[0].message
         assert "contextcaps data inspect" in findings[0].message
 
 
@@ -212,7 +212,7 @@ def test_random_scores_on_few_images_are_found() -> None:
     targets = torch.zeros(50, CLASSES)
     targets[0] = 1
     (finding,) = judge_result(3, targets, 0.085, 0.02, "capsnet")
-    assert "random scores: 0.090" in finding.message
+    assert "random scores: 9.0 %" in finding.message
 
 
 def test_each_kind_is_told_once_until_it_has_come_back() -> None:

@@ -82,8 +82,9 @@ def _summarise(result: "TrainingResult") -> None:
     console, best = CommandConsole(), result.best
     facts = {
         "epochs": f"{len(result.history)}, the best is {best['epoch']:.0f}",
-        "validation mAP": f"{percent(best['val_mAP'], 2)} (constant prior {percent(best['prior_mAP'], 2)})",
-        "micro, sample AP": f"{percent(best['val_micro_AP'], 2)}, {percent(best['val_samples_AP'], 2)}",
+        "validation mAP": f"{percent(best['val_mAP'], 2)} %; the constant prior, the same scores for every image, has "
+        f"{percent(best['prior_mAP'], 2)} %",
+        "micro, sample AP": f"{percent(best['val_micro_AP'], 2)} %, {percent(best['val_samples_AP'], 2)} %",
         "loss": f"{best['train_loss']:.3f} in training, {best['val_loss']:.3f} in validation",
         "weights": count(result.parameters),
         "model": result.model,

@@ -170,7 +170,7 @@ def judge_result(
     if mean_average_precision > chance + PRIOR_GAIN * min(chance, 1 - chance):
         return []
     better = "hardly" if mean_average_precision > chance else "no"
-    other = "" if chance < 1.01 * prior else f" (random scores: {chance:.3f}, on so few images)"
+    other = "" if chance < 1.01 * prior else f" (random scores: {100 * chance:.1f} %, on so few images)"
     advice = _advice(
         model_name,
         "Try more `--epochs`, a higher or lower `--lr`, or `--loss margin`, and check the labels with "
@@ -179,8 +179,8 @@ def judge_result(
     return [
         Finding(
             "prior",
-            f"validation, epoch {epoch}: mAP {mean_average_precision:.3f} is {better} better than guessing: the "
-            f"constant prior, which never looks at the image, has {prior:.3f}{other}. {advice}",
+            f"validation, epoch {epoch}: mAP {100 * mean_average_precision:.1f} % is {better} better than guessing: "
+            f"the constant prior, which never looks at the image, has {100 * prior:.1f} %{other}. {advice}",
         )
     ]
 

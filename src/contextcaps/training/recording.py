@@ -109,7 +109,7 @@ class Recorder(SilentRecorder):
 
     def _facts(self, now: float) -> str:
         loss = "" if self._loss is None else f"loss {self._loss:.3f}, "
-        best = f"best mAP {100 * self.best:.1f}, " if self.best else ""
+        best = f"best mAP {100 * self.best:.1f} %, " if self.best else ""
         return f"{loss}{best}{self._epoch_images / max(now - self._epoch_at, 1e-3):,.0f} images/s"
 
     def show_loss(self, step: int, loss: float, learning_rate: float) -> None:
@@ -149,8 +149,8 @@ class Recorder(SilentRecorder):
             better = " (best so far)" if self.best > before and len(history) > 1 else ""
             self._print(
                 f"epoch {record['epoch']:.0f}/{self.run.config.epochs}: loss {record['train_loss']:.3f}, validation "
-                f"loss {record['val_loss']:.3f}, mAP {100 * record['val_mAP']:.2f}{better}, "
-                f"constant prior {100 * record['prior_mAP']:.2f}, {_duration(seconds)}"
+                f"loss {record['val_loss']:.3f}, mAP {100 * record['val_mAP']:.2f} %{better}, "
+                f"constant prior {100 * record['prior_mAP']:.2f} %, {_duration(seconds)}"
             )
 
     def _write(self, history: list[Record]) -> None:

@@ -77,7 +77,8 @@ def metrics_table(evaluation: Evaluation) -> Table:
     title = f"{counted(evaluation.images, 'image')}, {counted(len(evaluation.classes), 'class')}"
     title += f", {left_out} of them without a positive and left out of class means" if left_out else ""
     note = (
-        f"In percent, but for the Brier score. Intervals: basic bootstrap over images, {evaluation.resamples} "
+        "In percent, but for the Brier score. The constant prior gives every image the same scores. "
+        f"Intervals: basic bootstrap over images, {evaluation.resamples} "
         f"resamples, seed {evaluation.seed}; where few images show a class, its AP tends to be too high, and the "
         "interval lies below it."
     )
@@ -144,7 +145,7 @@ def classes_table(evaluation: Evaluation, everything: bool) -> Table:
         "In percent; images: those that show the class. P, R, F1: precision, recall and F1 at threshold 0.5, then at "
         "the class's own threshold, tuned on validation data."
         if everything
-        else "F1 at threshold 0.5, then at the class's own threshold, tuned on validation data."
+        else "In percent. F1 at threshold 0.5, then at the class's own threshold, tuned on validation data."
     )
     return Table(title, tuple(column for column, _ in chosen), rows, (note,), "classes")
 

@@ -119,8 +119,8 @@ def _pairs(report: Report) -> Table:
 def _paper(report: Report) -> Table:
     columns = _model_column(
         Column("the paper's row", align="left"),
-        Column("paper: mAP", lambda value: number(value, 2)),
-        Column("paper − CapsNet", lambda value: signed(value, 2, factor=1)),
+        Column("paper: mAP", lambda value: percent(value, 2)),
+        Column("paper − CapsNet", lambda value: signed(value, 2)),
         Column("ours: mAP", lambda estimate: percent(estimate.value, 2)),
         Column(f"ours − {report.plan.baseline}", _difference),
     )
@@ -131,7 +131,7 @@ def _paper(report: Report) -> Table:
             gain = PAPER_MAP[row] - PAPER_MAP["capsnet"]
             rows.append((model.label, PAPER_ROWS[row], PAPER_MAP[row], gain or None, model.mAP, model.difference))
     empty = "None of the models is in the paper's table."
-    return Table("Beside the paper", columns, rows, (CAVEAT,), "paper", empty=empty)
+    return Table("Beside the paper", columns, rows, (f"mAP in percent. {CAVEAT}",), "paper", empty=empty)
 
 
 def _metrics(report: Report) -> Table:
@@ -177,10 +177,10 @@ def _convergence(report: Report) -> Table:
         paper = PAPER_EPOCHS.get(paper_row(model.entry, report.plan.base.options) or "")
         rows.append((model.label, epochs, epochs, final, best, paper))
     note = (
-        f"Validation mAP over {counted(report.plan.base.epochs, 'epoch')}: the first epoch of at least 99 % of the "
-        "run's own final value, mean and range over seeds. With a learning rate that falls to the end, this tells of "
-        "the schedule, too. The paper sees CapsNet stabilise around epoch 15 and CapsNet with RW around epoch 9, on "
-        "other data."
+        f"Validation mAP, in percent, over {counted(report.plan.base.epochs, 'epoch')}: the first epoch of at least "
+        "99 % of the run's own final value, mean and range over seeds. With a learning rate that falls to the end, "
+        "this tells of the schedule, too. The paper sees CapsNet stabilise around epoch 15 and CapsNet with RW around "
+        "epoch 9, on other data."
     )
     return Table("Convergence", columns, rows, (note,), "convergence")
 
@@ -261,7 +261,7 @@ def _tries(report: Report) -> Table:
     plan = report.plan
     note = (
         f"{plan.tries} tries for each model, of {counted(plan.try_epochs, 'epoch')} each with seed "
-        f"{plan.seeds[0]}; the highest validation mAP is taken for all seeds. The test part has no say."
+        f"{plan.seeds[0]}; the highest validation mAP (in percent) is taken for all seeds. The test part has no say."
         + (" A try of all epochs that was chosen is that seed's run." if plan.try_epochs == plan.base.epochs else "")
     )
     return Table("Hyper-parameters", columns, rows, (note,), "tries")

@@ -106,6 +106,6 @@ def _progress(folder: Path) -> tuple[int, str]:
     """Return the epochs so far, and the best validation mAP in words."""
     try:
         history = read_epochs(folder)
-        return len(history), f"{100 * max(record['val_mAP'] for record in history):.2f}"
+        return len(history), f"{100 * max(record['val_mAP'] for record in history):.2f} %"
     except RunError:  # no epoch has ended yet
         return 0, "–"
