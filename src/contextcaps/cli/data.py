@@ -23,8 +23,8 @@ class DataInspect(Command):
     """Show what is in a source: labels, classes that go together, sizes, problems."""
 
     source: SourceName
-    """scenes, ade20k:PATH, coco:PATH, voc:PATH, yolo:PATH, folders:PATH, metadata:PATH, table:FILE, shards:PATTERN,
-    mnist:PATH, multimnist:PATH or hf:NAME; options of the kind follow as ?option=value."""
+    """scenes (drawn, no photographs), ade20k:PATH, coco:PATH, voc:PATH, yolo:PATH, folders:PATH, metadata:PATH,
+    table:FILE, shards:PATTERN, mnist:PATH, multimnist:PATH or hf:NAME; options of the kind follow as ?option=value."""
     html: File = None
     """Write a page with charts and a contact sheet to this file, too."""
     split: Split = None

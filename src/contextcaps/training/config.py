@@ -57,7 +57,7 @@ class TrainConfig(Configuration):
     _title: ClassVar[str] = "a training run's configuration"
 
     data: Annotated[str, tyro.conf.arg(metavar="SOURCE")] = "scenes"
-    """Where images come from: scenes, coco:PATH, yolo:PATH, folders:PATH, table:FILE, hf:NAME, …"""
+    """Where images come from: scenes (drawings), coco:PATH, yolo:PATH, folders:PATH, table:FILE, hf:NAME, …"""
     val_data: Annotated[str | None, tyro.conf.arg(metavar="SOURCE")] = None
     """Another source to validate on; then all of the first one's training part is trained on."""
     model: str = "contextcaps"
