@@ -60,11 +60,12 @@ def test_given_labels_depend_on_image_and_seed_alone() -> None:
 
 def test_weights_keep_the_size_of_a_loss() -> None:
     given = torch.tensor([[True, True, False, False], [False] * 4, [True, True, True, False]])
-    assert loss_weights(given).tolist() == [[0, 0, 2, 2], [1, 1, 1, 1], [0, 0, 0, 4]]
+    everything = torch.zeros_like(given)  # nothing is unknown
+    assert loss_weights(given, everything).tolist() == [[0, 0, 2, 2], [1, 1, 1, 1], [0, 0, 0, 4]]
     scores, targets = torch.full((3, 4), 0.5), torch.zeros(3, 4)
     for loss in ("margin", "bce", "asl"):
         torch.testing.assert_close(
-            LOSSES[loss](scores, targets, class_weights=loss_weights(given)), LOSSES[loss](scores, targets)
+            LOSSES[loss](scores, targets, class_weights=loss_weights(given, everything)), LOSSES[loss](scores, targets)
         )
 
 

@@ -12,6 +12,7 @@ from contextcaps.data.problems import DataError, Problem
 from contextcaps.data.source import have_same_data
 from contextcaps.data.source_registry import missing_place
 from contextcaps.data.splits import open_part
+from contextcaps.data.unknown import class_frequencies
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.features import FeatureLoader, Features, compute_features
@@ -54,13 +55,12 @@ class Part:
         return list(dict.fromkeys(found))
 
     def targets(self) -> np.ndarray:
-        """Return the labels [n, J], uint8."""
+        """Return the labels [n, J], uint8, with `UNKNOWN` for an unknown one."""
         return self.source.targets() if self.prepared is None else self.prepared.targets
 
     def frequencies(self) -> np.ndarray:
-        """Return the share of images that show each class, [J] float64."""
-        targets = self.targets()
-        return targets.sum(axis=0, dtype=np.int64) / len(targets)
+        """Return the share of images that show each class, among those where it is known, [J] float64."""
+        return class_frequencies(self.targets())
 
     def loader(self, config: TrainConfig, **settings: Any) -> Loader:
         """Return batches of the images or their features; `settings` are those of `Loader`, and `batch_size`."""

@@ -237,7 +237,7 @@ def _loop(
     frequencies = torch.from_numpy(training.frequencies())  # [J]
     weights = None
     if config.class_weights != "none":
-        counts = (frequencies * len(training)).round()
+        counts = (training.targets() == 1).sum(axis=0, dtype=np.int64).tolist()
         weights = class_weights(counts, len(training), config.class_weights)
     torch.manual_seed(config.seed)
     network = CapsuleNetwork(network_config)
