@@ -154,7 +154,7 @@ def _wait_for(condition, process: subprocess.Popen, seconds: float = 120) -> Non
 
 def test_a_run_that_fails_does_not_stop_the_others(cache, tmp_path) -> None:
     jobs = [
-        Job("bad", tmp_path / "bad", small(cache, out=str(tmp_path / "bad"), batch_size=1000), test=False),
+        Job("bad", tmp_path / "bad", small(cache, out=str(tmp_path / "bad"), precision="fp16"), test=False),
         Job("good", tmp_path / "good", small(cache, out=str(tmp_path / "good")), test=True, resamples=20),
     ]
     with Watch(False) as watch:

@@ -88,9 +88,9 @@ def per_image(scores: Tensor, targets: Tensor, known: Tensor, bins: int = BINS) 
     return torch.stack([part.view(images, bins) for part in parts], dim=1), (chances - truth).square().sum(1)
 
 
-def require_chances(scores: Tensor, known: Tensor) -> None:
-    """Raise for scores that are no probabilities, such as logits, among the pairs that are known."""
-    scores = scores[known]
+def require_chances(scores: Tensor, known: Tensor | None = None) -> None:
+    """Raise for scores that are no probabilities, such as logits, among the pairs that are known (all by default)."""
+    scores = scores if known is None else scores[known]
     if scores.numel():
         low, high = (float(value) for value in scores.aminmax())
         if low < -_TOLERANCE or high > 1 + _TOLERANCE:
