@@ -9,7 +9,7 @@ from contextcaps.data import Boxes, Sample, Source
 
 
 class MemorySource(Source):
-    """Samples given as lists: images (pixels, bytes or paths), labels, and where wanted boxes, masks, unknown labels."""
+    """Samples given as lists: images (pixels, bytes or paths), labels, where wanted boxes, masks, unknown labels."""
 
     kind = "memory"
 

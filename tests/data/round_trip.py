@@ -10,7 +10,7 @@ from contextcaps.data.images import decode
 
 
 def assert_same_samples(found: Source, expected: Source) -> None:
-    """Both have the same classes and, in the same order, the same ids, labels, unknown labels, pixels, boxes (to 1e-6) and masks."""
+    """Both have the same classes and samples: ids, labels, unknown labels, pixels, boxes (to 1e-6) and masks."""
     assert found.classes == expected.classes
     assert len(found) == len(expected)
     for index in range(len(expected)):

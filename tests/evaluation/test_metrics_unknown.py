@@ -208,7 +208,7 @@ def test_scores_of_minus_infinity_beside_unknown_labels_are_refused() -> None:
     targets = torch.tensor([[1, 0], [0, UNKNOWN]])
     with pytest.raises(ValueError, match="scores: expected finite ones beside unknown labels, got minus infinity"):
         average_precision(torch.tensor([[0.5, -torch.inf], [0.2, 0.1]]), targets)
-    with pytest.raises(ValueError, match="scores: expected chances from 0 to 1, got 0.2 to 2"):
+    with pytest.raises(ValueError, match=r"scores: expected chances from 0 to 1, got 0\.2 to 2"):
         count_calibration(torch.tensor([[0.5, 2.0], [0.2, 0.1]]), targets)
     assert count_calibration(torch.tensor([[0.5, 0.5], [0.2, 7.0]]), targets).pairs.sum() == 3
 

@@ -156,8 +156,8 @@ class Source(abc.ABC, Sequence[Sample]):
         if unknown:
             columns = int((targets == UNKNOWN).any(axis=0).sum())
             self.notes.append(
-                f"{unknown:,} of {targets.size:,} labels are unknown, in {columns} of {len(self.classes)} classes; they "
-                "count neither in training nor in metrics"
+                f"{unknown:,} of {targets.size:,} labels are unknown, in {columns} of {len(self.classes)} classes; "
+                "they count neither in training nor in metrics"
             )
 
 

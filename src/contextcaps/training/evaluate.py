@@ -155,7 +155,8 @@ def evaluate(
     evaluation: Any = None
     worth: Any = None
     if fabric.is_global_zero:
-        frequencies = trained.frequencies if trained is not None else tuple(class_frequencies(found.targets.numpy()).tolist())
+        own_frequencies = class_frequencies(found.targets.numpy())  # [J]
+        frequencies = trained.frequencies if trained is not None else tuple(own_frequencies.tolist())
         thresholds = None if trained is None else trained.thresholds
         evaluation = evaluate_predictions(found, frequencies, thresholds, seed, resamples)
         if train_labels is not None:
@@ -194,7 +195,7 @@ def evaluate(
 
 
 def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | None) -> Tensor:
-    """Return the labels [n, J] of the images that a network was trained on, in the order of its classes; NaN: unknown."""
+    """Return the labels [n, J] of the images that a network was trained on, in its order of classes; NaN: unknown."""
     if network.field is None:
         raise ValueError(
             f"known: this model ({network.config.model}) has no field between its decisions that could be told "

@@ -294,9 +294,9 @@ def _advice(model_name: str, otherwise: str) -> str:
 def _chance(targets: Tensor) -> float:
     """Return the mean over classes of the average precision that random scores have on average.
 
-    For m positives among the n images in which a class is known, E[AP] = H_n / n + (m − 1) / (n − 1) · (1 − H_n / n), with H_n the harmonic number
-    (Bestgen, "Exact Expected Average Precision of the Random Baseline for System Evaluation", 2015): well above m / n
-    where images are few.
+    For m positives among the n images in which a class is known, E[AP] = H_n / n + (m − 1) / (n − 1) · (1 − H_n / n),
+    with H_n the harmonic number (Bestgen, "Exact Expected Average Precision of the Random Baseline for System
+    Evaluation", 2015): well above m / n where images are few.
     """
     positives = (targets == 1).double().sum(dim=0)  # [J]
     shown = positives > 0  # [J]

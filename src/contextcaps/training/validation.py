@@ -78,7 +78,7 @@ class Validation:
 
     def _measure(self, found: Predictions) -> ValidationResult:
         scores, targets = found.scores, found.targets  # [n, J]
-        prevalence = torch.from_numpy(class_frequencies(targets.numpy()))  # [J]: the average precision of constant scores
+        prevalence = torch.from_numpy(class_frequencies(targets.numpy()))  # [J]: AP of constant scores
         record = {
             "val_loss": mean_loss(self.loss, scores, targets),
             "val_mAP": float(average_precision(scores, targets)),
