@@ -162,7 +162,7 @@ def test_a_run_that_fails_does_not_stop_the_others(cache, tmp_path) -> None:
         runner.run(jobs)
     (failure,) = runner.failures
     assert failure.name == "bad"
-    assert failure.why.startswith("batch_size: expected at most 48")
+    assert failure.why.startswith("precision: expected fp32")
     assert is_finished(tmp_path / "good")
 
 
