@@ -366,7 +366,7 @@ def test_auto_is_margin_for_lengths_and_cross_entropy_for_sigmoids() -> None:
 
 
 @given(sizes=sizes_up_to(B=4, J=6), seed=seeds, share=st.sampled_from([0.0, 0.3, 0.9, 1.0]), by_logits=st.booleans())
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", sorted(LOSSES.keys() - {"two-way"}))
 def test_unknown_labels_are_not_there(sizes: Sizes, seed: int, share: float, by_logits: bool, name: str) -> None:
     """The loss of an image is that of the image with its known classes alone, and the rest has a gradient of zero."""
     logits = torch.logit(draw_probabilities("B J", sizes, seed), eps=1e-4).requires_grad_()
@@ -391,8 +391,25 @@ def test_unknown_labels_are_not_there(sizes: Sizes, seed: int, share: float, by_
         torch.testing.assert_close(logits.grad, alone.grad)
 
 
-@every_loss
-def test_class_weights_and_unknown_labels_go_together(loss: Loss) -> None:
+@given(sizes=sizes_up_to(B=4, J=6), seed=seeds, share=st.sampled_from([0.0, 0.3, 0.9, 1.0]), by_logits=st.booleans())
+def test_the_two_way_loss_without_unknown_labels(sizes: Sizes, seed: int, share: float, by_logits: bool) -> None:
+    """It compares images within a class, too, so it is that of the whole batch with those pairs weighed by nothing."""
+    logits = torch.logit(draw_probabilities("B J", sizes, seed), eps=1e-4).requires_grad_()
+    unknown = draw_probabilities("B J", sizes, seed + 2) < share
+    targets = draw_targets(sizes, seed + 1).to(torch.uint8)
+    options = {"logits": logits} if by_logits else {}
+    value = two_way_loss(logits.sigmoid(), targets.masked_fill(unknown, UNKNOWN), **options)
+    (gradient,) = torch.autograd.grad(value, logits)
+    assert gradient.isfinite().all()
+    assert (gradient[unknown] == 0).all()
+    expected = two_way_loss(logits.sigmoid(), targets, class_weights=(~unknown).double(), **options)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, logits)[0])
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES.keys() - {"two-way"}))
+def test_class_weights_and_unknown_labels_go_together(name: str) -> None:
+    loss = LOSSES[name]
     scores, targets = fixed_scores_and_targets()
     targets[0, 3] = UNKNOWN
     weights = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0], dtype=torch.float64)

@@ -172,7 +172,8 @@ def two_way_loss(
     else:
         x = scores.clamp_min(eps).log() - (1 - scores).clamp_min(eps).log()  # [B, J]
     weights = _weigh(torch.ones_like(x), class_weights)  # [B, J]
-    present, absent = (is_present > 0) & (weights > 0), (is_absent > 0) & (weights > 0)  # [B, J]
+    counted = (is_present + is_absent) * weights > 0  # [B, J]
+    present, absent = (is_present > 0) & counted, (is_present <= 0) & counted  # [B, J]
     log_weights = weights.clamp_min(torch.finfo(x.dtype).tiny).log()  # [B, J]
     of_present = (log_weights - x / temperature).masked_fill(~present, _NOTHING)  # [B, J]
     of_absent = (log_weights + x).masked_fill(~absent, _NOTHING)  # [B, J]
