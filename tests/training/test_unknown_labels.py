@@ -129,7 +129,8 @@ def test_a_class_that_is_never_known_keeps_its_weights(table, cache, tmp_path) -
     path = Path(table.partition(":")[2].partition("?")[0])
     rows = [line.rsplit(",", 1)[0] + ",?" for line in path.read_text().splitlines()[1:]]
     (path.with_name("hidden.csv")).write_text("\n".join([",".join(("image", *CLASSES)), *rows]) + "\n")
-    data = f"table:{path.with_name('hidden.csv')}?unlabelled=keep"
+    path.with_name("classes.txt").write_text("\n".join(CLASSES))  # a column without 0 and 1 is a class if it is listed
+    data = f"table:{path.with_name('hidden.csv')}?unlabelled=keep&classes={path.with_name('classes.txt')}"
     settings = {"data": data, "model": "gap", "options": {}, "epochs": 1, "weight_decay": 0.0, "ema": 0.0}
     with quick_runs():
         result = train(small_config(tmp_path / "run", cache, **settings), progress=False)

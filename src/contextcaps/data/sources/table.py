@@ -1,8 +1,8 @@
 """Read a table of images, CSV or Parquet: `table:FILE`.
 
 Either one column holds each image's labels, as text with a separator or as a list, or one label in each of several rows
-of an image, or there is one column per class with 0 or 1, or ? where nobody knows. Paths are relative to the table's folder, or to the one that
-is named as `root`, and never lead out of it.
+of an image, or there is one column per class with 0 or 1, or ? where nobody knows. Paths are relative to the table's
+folder, or to the one that is named as `root`, and never lead out of it.
 """
 
 import dataclasses
@@ -132,8 +132,9 @@ class TableSource(FileSource):
                 else:
                     repeated += 1
                     first = records[image]
-                    joined = {"labels": (*first.labels, *labels), "unknown": (*first.unknown, *unknown)}
-                    records[image] = dataclasses.replace(first, **joined)
+                    records[image] = dataclasses.replace(
+                        first, labels=(*first.labels, *labels), unknown=(*first.unknown, *unknown)
+                    )
             except (BadSample, DataError) as error:
                 if wanted:
                     self.problems.add(f"row {row}", str(error))
@@ -179,8 +180,8 @@ class TableSource(FileSource):
                     continue
             if truth is None:
                 raise BadSample(
-                    f"column {name!r}: expected 0, 1 or ?, got {cell_text(cells[position])!r}; if the column is no class, "
-                    "name the label column (label_column=NAME) or list the classes (classes=FILE)"
+                    f"column {name!r}: expected 0, 1 or ?, got {cell_text(cells[position])!r}; if the column is no "
+                    "class, name the label column (label_column=NAME) or list the classes (classes=FILE)"
                 )
             if truth:
                 present.append(name)
