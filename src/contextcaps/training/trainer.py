@@ -88,7 +88,8 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
     config = with_absolute_places(resolve_processes(config))
     require_buildable(network_config(config, _ANY_CLASSES))  # before the data are opened, which may take long
-    Run.require_free(config)
+    if is_rank_zero():  # the others come when it has made the folder
+        Run.require_free(config)
     parts = open_training_parts(config)
     _say_what_was_assumed(parts[0].source, progress)
     network = network_config(config, parts[0].classes)
