@@ -9,7 +9,7 @@ from contextcaps.data import Boxes, Sample, Source
 
 
 class MemorySource(Source):
-    """Samples given as lists: images (pixels, bytes or paths), labels, and where wanted boxes and masks."""
+    """Samples given as lists: images (pixels, bytes or paths), labels, where wanted boxes, masks, unknown labels."""
 
     kind = "memory"
 
@@ -21,6 +21,7 @@ class MemorySource(Source):
         boxes: Sequence[Boxes | None] | None = None,
         masks: Sequence[np.ndarray | None] | None = None,
         name: str = "memory",
+        unknown: Sequence[Sequence[int]] | None = None,
     ) -> None:
         super().__init__(name)
         self.images, self.labels, self.classes = (
@@ -29,6 +30,7 @@ class MemorySource(Source):
             tuple(classes),
         )
         self.boxes, self.masks = boxes, masks
+        self.unknown = [() for _ in images] if unknown is None else [tuple(row) for row in unknown]
         self._settle()
 
     def __len__(self) -> int:
@@ -41,6 +43,7 @@ class MemorySource(Source):
             self.labels[index],
             self.boxes[index] if self.boxes is not None else None,
             self._reader(self.masks[index]) if self.masks is not None else None,
+            self.unknown[index],
         )
 
     @staticmethod
@@ -49,6 +52,9 @@ class MemorySource(Source):
 
     def labels_of(self, index: int) -> tuple[int, ...]:
         return self.labels[index]
+
+    def unknown_of(self, index: int) -> tuple[int, ...]:
+        return self.unknown[index]
 
     def _identity(self) -> Iterator[str]:
         yield repr(self.labels)

@@ -10,13 +10,14 @@ from contextcaps.data.images import decode
 
 
 def assert_same_samples(found: Source, expected: Source) -> None:
-    """Both have the same classes and, in the same order, the same ids, labels, pixels, boxes (to 1e-6) and masks."""
+    """Both have the same classes and samples: ids, labels, unknown labels, pixels, boxes (to 1e-6) and masks."""
     assert found.classes == expected.classes
     assert len(found) == len(expected)
     for index in range(len(expected)):
         one, other = found.sample(index), expected.sample(index)
         assert one.id == other.id
         assert one.labels == other.labels == found.labels_of(index) == expected.labels_of(index)
+        assert one.unknown == other.unknown == found.unknown_of(index) == expected.unknown_of(index)
         np.testing.assert_array_equal(decode(one.image), decode(other.image), err_msg=one.id)
         assert (one.boxes is None) == (other.boxes is None), one.id
         if one.boxes is not None and other.boxes is not None:

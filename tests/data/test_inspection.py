@@ -313,3 +313,17 @@ def test_it_says_how_far_it_looked_where_nothing_was_found(kitchen: MemorySource
     assert "none found (headers only)" in printed(inspect_source(kitchen))
     assert "none found (no image opened)" in printed(inspect_source(kitchen, limit=0))
     assert re.search(r"none found *\n", printed(inspect_source(kitchen, check_images=True)))
+
+
+def test_unknown_labels_are_counted_apart() -> None:
+    images = [np.full((20, 30, 3), 127, np.uint8)] * 4
+    source = MemorySource(images, [[0, 1], [0], [], [1]], ["fork", "knife", "snow"], unknown=[[2], [1, 2], [], [0]])
+    found = inspect_source(source)
+    assert found.unknown_counts.tolist() == [1, 1, 2]
+    assert found.class_counts.tolist() == [2, 2, 0]
+    assert found.labels_per_image.tolist() == [1, 2, 1]
+    assert found.together.tolist() == [[2, 1, 0], [1, 2, 0], [0, 0, 0]]
+    text = " ".join(printed(found).split())
+    assert "4 of 12 (33.3 %), in 3 classes; most in snow (2), fork (1), knife (1)" in text
+    assert "1 of 3 classes have no positive: snow" in text
+    assert "unknown labels" not in printed(inspect_source(blank_source([[0], [1]], 2)))

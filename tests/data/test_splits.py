@@ -252,3 +252,17 @@ def test_corel5k() -> None:
     assert (val[train + val >= 2] >= 1).all()
     assert (train[train + val >= 1] >= 1).all()
     assert math.isclose(val.sum() / (train + val).sum(), 1 / 9, rel_tol=0.02)
+
+
+def test_unknown_labels_have_no_say() -> None:
+    """The division is that of the known positives, and an unknown label does not stand in for one."""
+    labels = [[index % 4] for index in range(40)]
+    unknown = [[4] if index < 10 else [] for index in range(40)]
+    names = ["a", "b", "c", "d", "never known"]
+    images = [np.full((8, 8, 3), 127, np.uint8)] * 40
+    parts = split_source(MemorySource(images, labels, names, unknown=unknown))
+    plain = split_source(MemorySource(images, labels, names))
+    assert {name: part.indices for name, part in parts.items()} == {name: part.indices for name, part in plain.items()}
+    for part in parts.values():
+        assert not part.notes
+        assert set(np.flatnonzero((part.targets() == 1).any(axis=0)).tolist()) == {0, 1, 2, 3}

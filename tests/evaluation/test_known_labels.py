@@ -11,6 +11,7 @@ from small_run import finals, small_config
 from test_step import CLASSES, batch
 
 import reference
+from contextcaps.data.unknown import UNKNOWN, labels_or_nan
 from contextcaps.evaluation.known.cooccurrence import fit_cooccurrence
 from contextcaps.evaluation.known.measuring import counted_average_precision, give, measure_known, parse_shares
 from contextcaps.evaluation.known.revealing import draw_given, known_labels, loss_weights, reveal
@@ -60,11 +61,12 @@ def test_given_labels_depend_on_image_and_seed_alone() -> None:
 
 def test_weights_keep_the_size_of_a_loss() -> None:
     given = torch.tensor([[True, True, False, False], [False] * 4, [True, True, True, False]])
-    assert loss_weights(given).tolist() == [[0, 0, 2, 2], [1, 1, 1, 1], [0, 0, 0, 4]]
+    everything = torch.zeros_like(given)  # nothing is unknown
+    assert loss_weights(given, everything).tolist() == [[0, 0, 2, 2], [1, 1, 1, 1], [0, 0, 0, 4]]
     scores, targets = torch.full((3, 4), 0.5), torch.zeros(3, 4)
     for loss in ("margin", "bce", "asl"):
         torch.testing.assert_close(
-            LOSSES[loss](scores, targets, class_weights=loss_weights(given)), LOSSES[loss](scores, targets)
+            LOSSES[loss](scores, targets, class_weights=loss_weights(given, everything)), LOSSES[loss](scores, targets)
         )
 
 
@@ -239,3 +241,61 @@ def test_a_share_that_is_no_label_is_refused() -> None:
     for share in (0.01, 0.99):
         with pytest.raises(ValueError, match="choose another share"):
             give(found, share, seed=0)
+
+
+def test_unknown_labels_are_never_given() -> None:
+    torch.manual_seed(0)
+    targets = (torch.rand(3000, 8) < 0.3).to(torch.uint8)
+    unknown = torch.rand(3000, 8) < 0.5
+    targets = targets.masked_fill(unknown, UNKNOWN)
+    given = reveal(targets, 0.9)
+    assert not (given & unknown).any()
+    assert given.any(dim=1).float().mean() > 0.3
+    knows = (~unknown).any(dim=1)
+    assert (~unknown & ~given)[knows].any(dim=1).all()  # one that is known is always left to be predicted
+    assert torch.equal(known_labels(targets, torch.ones_like(unknown)).isnan(), unknown)
+    weights = loss_weights(given, unknown)
+    assert (weights[given | unknown] == 0).all()
+    torch.testing.assert_close(weights.sum(dim=1), (~unknown).sum(dim=1).float())  # as much as all that are known
+
+
+def test_a_training_step_with_given_and_unknown_labels(tmp_path) -> None:
+    made, data = with_field(tmp_path, augmentation=False), batch(3, count=16)
+    torch.manual_seed(4)
+    unknown = torch.rand(16, CLASSES) < 0.4
+    unknown[0] = True
+    data = dataclasses.replace(data, targets=data.targets.masked_fill(unknown, UNKNOWN))
+    output = made.training_step(data, 0)
+    made._seed(data)
+    given = reveal(data.targets, 0.8)
+    assert given.any()
+    scores = made.network(data.images, known=known_labels(data.targets, given)).scores
+    expected = 0.0
+    for b in range(1, 16):
+        left = [j for j in range(CLASSES) if not given[b, j] and not unknown[b, j]]
+        one = reference.margin_loss(scores[b : b + 1, left].detach().numpy(), data.targets[b : b + 1, left].numpy())
+        expected += one * int((~unknown[b]).sum()) / len(left) / 16
+    assert output["loss"].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_unknown_labels_are_not_measured() -> None:
+    """Known labels are worth what they are worth on the pairs that the data know."""
+    targets = world(200, 5)
+    unknown = torch.rand(targets.shape, generator=torch.Generator().manual_seed(2)) < 0.3
+    marked = targets.to(torch.uint8).masked_fill(unknown, UNKNOWN)
+    predictions = Predictions(
+        torch.rand(targets.shape, generator=torch.Generator().manual_seed(3)),
+        marked,
+        torch.arange(len(targets)),
+        tuple("abcdef"),
+    )
+    labels = give(predictions, 0.5, seed=1)
+    assert labels[unknown].isnan().all()
+    control = fit_cooccurrence(labels_or_nan(marked))
+    (share,) = measure_known(predictions, {0.5: (labels, predictions.scores)}, control, 200, resamples=10).shares
+    counted = labels.isnan() & ~unknown
+    assert (share.given, share.pairs) == (3, int(counted.sum()))
+    assert share.positives == int(targets[counted].sum())
+    expected = counted_average_precision(predictions.scores, targets.to(torch.uint8), counted).nanmean()
+    assert share.told.value == share.nothing.value == pytest.approx(float(expected))
+    assert math.isfinite(share.cooccurrence.value)

@@ -68,3 +68,17 @@ def test_groups_tell_what_pairs_cannot() -> None:
         said = field(nothing, known).scores[:, 3]  # [n], without an image
         assert torch.equal(field(nothing).scores, torch.full((200, 4), 0.5))
     assert ((said > 0.5) == labels[:200, 3].bool()).float().mean() > 0.95
+
+
+def test_unknown_labels_tell_nothing() -> None:
+    """With four of ten labels unknown the same potentials are found; taken for absent ones, weaker ones would be."""
+    labels = labels_of_a_chain(8000)
+    unknown = torch.rand(labels.shape, generator=torch.Generator().manual_seed(1)) < 0.4
+    found = fit_potentials(labels.masked_fill(unknown, torch.nan)).pairwise
+    expected = 2 * torch.tensor(0.9 / 0.1).log()
+    assert abs(found[0, 1] - expected) < 1
+    assert abs(found[1, 0] - expected) < 1
+    assert found[2].abs().max() < 0.4
+    assert fit_potentials(labels.masked_fill(unknown, 0.0)).pairwise[0, 1] < found[0, 1] - 1
+    nothing = fit_potentials(torch.full((20, 3), torch.nan)).pairwise
+    assert torch.equal(nothing, torch.zeros(3, 3))

@@ -154,7 +154,7 @@ def _wait_for(condition, process: subprocess.Popen, seconds: float = 120) -> Non
 
 def test_a_run_that_fails_does_not_stop_the_others(cache, tmp_path) -> None:
     jobs = [
-        Job("bad", tmp_path / "bad", small(cache, out=str(tmp_path / "bad"), batch_size=1000), test=False),
+        Job("bad", tmp_path / "bad", small(cache, out=str(tmp_path / "bad"), precision="fp16"), test=False),
         Job("good", tmp_path / "good", small(cache, out=str(tmp_path / "good")), test=True, resamples=20),
     ]
     with Watch(False) as watch:
@@ -162,7 +162,7 @@ def test_a_run_that_fails_does_not_stop_the_others(cache, tmp_path) -> None:
         runner.run(jobs)
     (failure,) = runner.failures
     assert failure.name == "bad"
-    assert failure.why.startswith("batch_size: expected at most 48")
+    assert failure.why.startswith("precision: expected fp32")
     assert is_finished(tmp_path / "good")
 
 

@@ -206,3 +206,19 @@ def test_what_does_not_go_together_is_refused(tmp_path, cache, changes, message)
     with pytest.raises(ValueError, match=message):
         train(small_config(tmp_path / "run", cache, **{**FROZEN, **changes}), progress=False)
     assert not (tmp_path / "run").exists()
+
+
+def test_unknown_labels_stay_unknown_in_every_view(network, cache) -> None:
+    from memory_source import MemorySource
+
+    images = [np.random.default_rng(seed).integers(0, 256, (64, 64, 3), np.uint8) for seed in range(4)]
+    classes = open_source("scenes?count=1").classes
+    source = MemorySource(images, [[0], [1], [0, 2], []], classes, unknown=[[1, 2], [], [5], [0]])
+    features = compute_features(
+        network, prepare(source, 64, cache, progress=False), settings(cache), "fp32", augmented=True, progress=False
+    )
+    assert features.views == 3
+    for view in features.targets:
+        assert np.array_equal(view, source.targets())
+    batch = next(iter(FeatureLoader(features, 4)))
+    assert torch.equal(batch.targets, torch.from_numpy(source.targets()))

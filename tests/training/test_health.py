@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import contextcaps
-from contextcaps.training.health import Monitor, _chance, judge_result
+from contextcaps.training.health import Monitor, Statistics, _chance, judge_result
 from contextcaps.training.losses import length_cross_entropy, margin_loss
 
 CLASSES = 30
@@ -307,3 +307,11 @@ def test_early_training_of_real_networks(name: str, loss, classes: int, expected
         assert "https://contextcaps.readthedocs.io/en/latest/decisions/mean-field-crf/" in finding.message
         counterpart = {"contextcaps-literal": "capsnet-rw-crf-corr"}.get(name, name.removesuffix("-literal"))
         assert f"--model {counterpart}`" in finding.message
+
+
+def test_chance_and_positives_of_known_labels_alone() -> None:
+    """Each class by the images that know it; an unknown label is no positive."""
+    targets = torch.tensor([[1, 1], [0, 255], [0, 255], [1, 0], [255, 255]], dtype=torch.uint8)
+    first, second = (_chance(column[column != 255, None]) for column in targets.T)
+    assert _chance(targets) == pytest.approx((first + second) / 2)
+    assert Statistics.of(torch.rand(5, 2), targets).positives.tolist() == [2, 1]

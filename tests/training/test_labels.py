@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from contextcaps.data.unknown import labels_or_nan
 from contextcaps.evaluation.known.label_potentials import fit_potentials
 from contextcaps.models import CapsuleNetwork, create_model
+from contextcaps.models.baselines.ml_gcn import label_graph
 from contextcaps.training.labels import learn_labels
 
 LABELS = (torch.rand(200, 3, generator=torch.Generator().manual_seed(0)) < torch.tensor([0.2, 0.5, 0.7])).float()
@@ -52,3 +54,15 @@ def test_a_label_graph_with_and_without_a_field() -> None:
 def test_labels_of_other_classes_are_refused(name) -> None:
     with pytest.raises(ValueError, match=r"targets: expected shape \[n, J=3\], got \[3, 4\]"):
         learn_labels(made(name), torch.ones(3, 4))
+
+
+def test_unknown_labels_count_in_neither_prior_nor_graph() -> None:
+    """The first class is there in one of two images that know it, and wherever the second is known beside it."""
+    targets = torch.tensor([[1, 1, 255], [0, 255, 255], [255, 0, 255]], dtype=torch.uint8)
+    network = made(field={"start": "zero"})
+    learn_labels(network, targets)
+    torch.testing.assert_close(network.field.prior, torch.tensor([0.5, 0.5, 0.0]))
+    labels = labels_or_nan(torch.tensor([[1, 1, 0], [1, 255, 0], [1, 255, 0], [0, 0, 1]], dtype=torch.uint8))
+    graph = label_graph(labels)
+    assert graph[0, 1] > 0  # one of one image, not one of three
+    assert torch.equal(graph, label_graph(torch.tensor([[1, 1, 0], [0, 0, 1]])))

@@ -12,9 +12,11 @@ from operands import Sizes, assert_equals_reference, by_reference, draw_probabil
 from torch import Tensor
 
 import reference
+from contextcaps.data.unknown import UNKNOWN
 from contextcaps.models import model_config
 from contextcaps.training.losses import (
     LOSSES,
+    TAKE_LOGITS,
     asymmetric_loss,
     length_cross_entropy,
     margin_loss,
@@ -361,3 +363,65 @@ def test_auto_is_margin_for_lengths_and_cross_entropy_for_sigmoids() -> None:
     assert resolve_loss("auto", model_config("capsnet", 3, field={})) == "bce"
     assert resolve_loss("auto", model_config("gap", 3)) == "bce"
     assert resolve_loss("asl", model_config("capsnet", 3)) == "asl"
+
+
+@given(sizes=sizes_up_to(B=4, J=6), seed=seeds, share=st.sampled_from([0.0, 0.3, 0.9, 1.0]), by_logits=st.booleans())
+@pytest.mark.parametrize("name", sorted(LOSSES.keys() - {"two-way"}))
+def test_unknown_labels_are_not_there(sizes: Sizes, seed: int, share: float, by_logits: bool, name: str) -> None:
+    """The loss of an image is that of the image with its known classes alone, and the rest has a gradient of zero."""
+    logits = torch.logit(draw_probabilities("B J", sizes, seed), eps=1e-4).requires_grad_()
+    unknown = draw_probabilities("B J", sizes, seed + 2) < share
+    targets = draw_targets(sizes, seed + 1).to(torch.uint8)
+    options = {"logits": logits} if by_logits and name in TAKE_LOGITS else {}
+    value = LOSSES[name](logits.sigmoid(), targets.masked_fill(unknown, UNKNOWN), **options)
+    value.backward()
+    assert logits.grad.isfinite().all()
+    assert (logits.grad[unknown] == 0).all()
+
+    alone = logits.detach().clone().requires_grad_()
+    expected = torch.zeros((), dtype=value.dtype)
+    for b, kept in enumerate(~unknown):
+        if kept.any():
+            own = alone[b : b + 1, kept]
+            options = {"logits": own} if by_logits and name in TAKE_LOGITS else {}
+            expected = expected + LOSSES[name](own.sigmoid(), targets[b : b + 1, kept], **options) / len(targets)
+    torch.testing.assert_close(value, expected)
+    if expected.requires_grad:
+        expected.backward()
+        torch.testing.assert_close(logits.grad, alone.grad)
+
+
+@given(sizes=sizes_up_to(B=4, J=6), seed=seeds, share=st.sampled_from([0.0, 0.3, 0.9, 1.0]), by_logits=st.booleans())
+def test_the_two_way_loss_without_unknown_labels(sizes: Sizes, seed: int, share: float, by_logits: bool) -> None:
+    """It compares images within a class, too, so it is that of the whole batch with those pairs weighed by nothing."""
+    logits = torch.logit(draw_probabilities("B J", sizes, seed), eps=1e-4).requires_grad_()
+    unknown = draw_probabilities("B J", sizes, seed + 2) < share
+    targets = draw_targets(sizes, seed + 1).to(torch.uint8)
+    options = {"logits": logits} if by_logits else {}
+    value = two_way_loss(logits.sigmoid(), targets.masked_fill(unknown, UNKNOWN), **options)
+    (gradient,) = torch.autograd.grad(value, logits)
+    assert gradient.isfinite().all()
+    assert (gradient[unknown] == 0).all()
+    expected = two_way_loss(logits.sigmoid(), targets, class_weights=(~unknown).double(), **options)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, logits)[0])
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES.keys() - {"two-way"}))
+def test_class_weights_and_unknown_labels_go_together(name: str) -> None:
+    loss = LOSSES[name]
+    scores, targets = fixed_scores_and_targets()
+    targets[0, 3] = UNKNOWN
+    weights = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0], dtype=torch.float64)
+    kept = [0, 1, 2, 4]
+    expected = loss(scores[:1, kept], targets[:1, kept], class_weights=weights[kept])
+    expected = (expected + loss(scores[1:], targets[1:], class_weights=weights)) / 2
+    torch.testing.assert_close(loss(scores, targets, class_weights=weights), expected)
+
+
+@every_loss
+def test_targets_that_are_neither_known_nor_unknown_are_refused(loss: Loss) -> None:
+    scores, targets = fixed_scores_and_targets()
+    targets[0, 3] = 254
+    with pytest.raises(ValueError, match="targets"):
+        loss(scores, targets)

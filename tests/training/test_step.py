@@ -1,5 +1,6 @@
 """The Lightning module: losses, gradients, schedules; in our loop and in Lightning's Trainer."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,10 +9,11 @@ import torch
 from small_run import small_config
 
 from contextcaps.data.loading import Batch
+from contextcaps.data.unknown import UNKNOWN
 from contextcaps.evaluation.metrics.ranking import average_precision
 from contextcaps.models import create_model, list_models, model_config
 from contextcaps.training.ema import EMA
-from contextcaps.training.losses import margin_loss
+from contextcaps.training.losses import LOSSES, margin_loss
 from contextcaps.training.step import TaggingModule, parameter_groups
 
 CLASSES = 5
@@ -217,3 +219,31 @@ def test_average_of_weights() -> None:
     assert other.steps == 19
     assert torch.equal(other.means["weight"], average.means["weight"])
     assert math.isclose(average.means["weight"][0, 0].item(), mean, rel_tol=1e-6)
+
+
+def with_unknown(data: Batch) -> Batch:
+    """The batch with a class that no image knows, and one that one image does not."""
+    targets = data.targets.clone()
+    targets[:, 1] = targets[0, 3] = UNKNOWN
+    return dataclasses.replace(data, targets=targets)
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+def test_unknown_labels_pull_at_no_weight(tmp_path, loss) -> None:
+    config = small_config(tmp_path / "run", tmp_path, model="gap", loss=loss, options={})
+    made = TaggingModule(create_model("gap", CLASSES, 32, "small"), config, 10)
+    output = made.training_step(with_unknown(batch(2, count=8)), 0)
+    assert torch.equal(output["targets"], with_unknown(batch(2, count=8)).targets)
+    output["loss"].backward()
+    gradient = made.network.head.linear.weight.grad  # [J, C]
+    assert (gradient[1] == 0).all()
+    assert (gradient[[0, 2, 3, 4]] != 0).any(dim=1).all()
+
+
+def test_an_unknown_class_is_not_reconstructed(tmp_path) -> None:
+    made, data = module(tmp_path, augmentation=False, reconstruction=0.25), with_unknown(batch())
+    output = made.network(data.images)
+    rebuilt = made.network.reconstruct(output.decisions, data.targets == 1)
+    error = (rebuilt - data.images / 255).square().sum() / len(data)
+    expected = margin_loss(output.scores, data.targets) + 0.25 * error
+    torch.testing.assert_close(made.training_step(data, 0)["loss"], expected)

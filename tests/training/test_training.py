@@ -126,15 +126,10 @@ def test_the_best_epoch_is_exported(tmp_path, cache) -> None:
     assert measured.evaluation.metrics["mAP"].model.value == pytest.approx(result.best["val_mAP"], abs=1e-9)
 
 
-def test_too_large_a_batch(tmp_path, cache) -> None:
-    with pytest.raises(ValueError, match=r"batch_size: expected at most 48, as there are 48 training images, got 500"):
-        train(small_config(tmp_path / "run", cache, batch_size=500), progress=False)
-
-
 def test_what_is_refused_leaves_no_folder(tmp_path, cache) -> None:
     """So that the corrected command can use it."""
-    for changes in ({"batch_size": 500}, {"precision": "fp16"}, {"val_data": "scenes?count=48&size=32&split=train"}):
-        with pytest.raises(ValueError, match=r"batch_size|precision|expected other images to validate on"):
+    for changes in ({"precision": "fp16"}, {"val_data": "scenes?count=48&size=32&split=train"}):
+        with pytest.raises(ValueError, match=r"precision|expected other images to validate on"):
             train(small_config(tmp_path / "run", cache, **changes), progress=False)
         assert not (tmp_path / "run").exists()
     Run.create(small_config(tmp_path / "run", cache))

@@ -114,6 +114,7 @@ class Record:
     """`Folder.facts` of the files that it came from."""
     boxes: Boxes | None = None
     mask: Callable[[], np.ndarray] | None = None
+    unknown: tuple[int, ...] = ()
 
     @classmethod
     def from_objects(
@@ -153,10 +154,13 @@ class FileSource(Source):
 
     def sample(self, index: int) -> Sample:
         record = self._records[index]
-        return Sample(record.id, record.image, record.labels, record.boxes, record.mask)
+        return Sample(record.id, record.image, record.labels, record.boxes, record.mask, record.unknown)
 
     def labels_of(self, index: int) -> tuple[int, ...]:
         return self._records[index].labels
+
+    def unknown_of(self, index: int) -> tuple[int, ...]:
+        return self._records[index].unknown
 
     def _identity(self) -> Iterator[str]:
         yield from (f"{option}={value}" for option, value in sorted(self._settings.items()))
@@ -171,7 +175,7 @@ class FileSource(Source):
             return
         self._ids.add(record.id)
         try:
-            if self._keeps(record.labels):
+            if self._keeps(record.labels or record.unknown):
                 self._records.append(record)
         except DataError as error:
             self.problems.add(record.id, str(error))

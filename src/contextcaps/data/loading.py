@@ -40,7 +40,7 @@ class Batch:
     images: Tensor
     """[B, 3, H, W], uint8."""
     targets: Tensor
-    """[B, J], uint8, multi-hot."""
+    """[B, J], uint8: 1 present, 0 absent, `UNKNOWN` (255) not known."""
     indices: np.ndarray
     """[B], int64: in the prepared copy or the source."""
     ids: tuple[str, ...]
@@ -74,7 +74,7 @@ class FeatureBatch:
     features: Tensor
     """[B, C, H, W], float16."""
     targets: Tensor
-    """[B, J], uint8, multi-hot."""
+    """[B, J], uint8: 1 present, 0 absent, `UNKNOWN` (255) not known."""
     indices: np.ndarray
     """[B], int64: in the prepared copy."""
     ids: tuple[str, ...]
@@ -299,9 +299,7 @@ class StreamLoader(Loader[Batch]):
                 yield self._batch(whole, epoch, step) if whole.ids else None
 
     def _batch(self, decoded: Decoded, epoch: int, step: int) -> Batch:
-        targets = torch.zeros((len(decoded.ids), len(self.classes)), dtype=torch.uint8)
-        for row, index in enumerate(decoded.indices):
-            targets[row, list(self.source.labels_of(int(index)))] = 1
+        targets = torch.from_numpy(self.source.targets_of(decoded.indices.tolist()))  # [B, J]
         images, boxes = torch.from_numpy(decoded.images), None
         if any(each is not None for each in decoded.boxes):
             boxes = BatchBoxes.from_samples(decoded.boxes)

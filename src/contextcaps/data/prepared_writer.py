@@ -1,7 +1,7 @@
 """Write the files of a prepared copy.
 
     images.bin       [n, 3, H, W], uint8: the layout of a batch, so that gathering one is B copies of whole images
-    targets.bin      [n, J], uint8, multi-hot
+    targets.bin      [n, J], uint8: 1 present, 0 absent, 255 unknown
     indices.bin      [n], int64: each image's index in the source, from which bad images may have been left out
     masks.bin        [n, H, W], uint8 or uint16: class index + 1, 0 for none; only if an image has a mask
     box_ends.bin     [n], int64: where each image's boxes end in the next two; only if an image has boxes

@@ -41,3 +41,5 @@ class Sample:
     """None where the source has no boxes."""
     mask: Callable[[], np.ndarray] | None = None
     """Reads the mask [H, W], int32: each pixel's class index + 1, 0 for none of the classes; None without a mask."""
+    unknown: tuple[int, ...] = ()
+    """Indices of the classes of which it is not known whether they are present, ascending; none is among the labels."""

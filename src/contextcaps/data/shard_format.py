@@ -2,8 +2,9 @@
 
 A sample is adjacent members with the same stem:
 - the image, `.jpg`, `.jpeg`, `.png` or `.webp`;
-- `.json`: {"id": str, "labels": [class name or index, ...], "boxes": [[class, cx, cy, w, h], ...]}, where id (else it
-  is the stem) and boxes are optional, and box numbers are fractions of the image's width and height;
+- `.json`: {"id": str, "labels": [class name or index, ...], "unknown": [class name or index, ...], "boxes": [[class,
+  cx, cy, w, h], ...]}, where id (else it is the stem), unknown (classes of which it is not known whether the image
+  shows them) and boxes are optional, and box numbers are fractions of the image's width and height;
 - optionally `.mask.png`, one channel of 8 or 16 bits, as high and wide as the image: class index + 1 at each pixel, 0
   for none of the classes.
 `classes.json` beside the shards is the ordered list of class names.
@@ -92,6 +93,8 @@ def _suffix_by_content(content: bytes) -> str | None:
 def encode_annotation(sample: Sample, classes: Sequence[str]) -> bytes:
     """Write a sample's .json."""
     content: dict[str, object] = {"id": sample.id, "labels": [classes[label] for label in sample.labels]}
+    if sample.unknown:
+        content["unknown"] = [classes[label] for label in sample.unknown]
     if sample.boxes is not None:
         content["boxes"] = [
             [classes[label], *(round(number, BOX_DECIMALS) for number in _centre(corners))]

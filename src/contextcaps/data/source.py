@@ -13,6 +13,7 @@ import numpy as np
 
 from contextcaps.data.problems import DataError, OnBad, Problems
 from contextcaps.data.sample import Sample
+from contextcaps.data.unknown import UNKNOWN
 from contextcaps.data.vocabulary import choose_split
 from contextcaps.documents import counted
 
@@ -66,6 +67,10 @@ class Source(abc.ABC, Sequence[Sample]):
     def labels_of(self, index: int) -> tuple[int, ...]:
         """Return a sample's labels without reading its image."""
 
+    def unknown_of(self, index: int) -> tuple[int, ...]:
+        """Return the classes of which it is not known whether a sample has them; none, unless a subclass says so."""
+        return ()
+
     @abc.abstractmethod
     def _identity(self) -> Iterator[str]:
         """Yield strings that change when the data or the settings do: file names, sizes, times of change, options."""
@@ -81,10 +86,15 @@ class Source(abc.ABC, Sequence[Sample]):
         return (self.sample(index) for index in range(len(self)))
 
     def targets(self) -> np.ndarray:
-        """Return the multi-hot targets [n, J], uint8."""
-        targets = np.zeros((len(self), len(self.classes)), dtype=np.uint8)
-        for index in range(len(self)):
-            targets[index, list(self.labels_of(index))] = 1
+        """Return the multi-hot targets [n, J], uint8, with `UNKNOWN` for an unknown label."""
+        return self.targets_of(range(len(self)))
+
+    def targets_of(self, indices: Sequence[int]) -> np.ndarray:
+        """Return the targets of some samples, [B, J]."""
+        targets = np.zeros((len(indices), len(self.classes)), dtype=np.uint8)
+        for row, index in enumerate(indices):
+            targets[row, list(self.labels_of(index))] = 1
+            targets[row, list(self.unknown_of(index))] = UNKNOWN
         return targets
 
     def fingerprint(self) -> str:
@@ -140,7 +150,15 @@ class Source(abc.ABC, Sequence[Sample]):
         if len(self) == 0:
             found = f"; {self.problems.summary()}" if self.problems.found else ""
             raise DataError(f"{self.name}: no usable image found{found}")
-        self.notes += absent_classes(self.classes, self.targets().sum(axis=0) == 0)
+        targets = self.targets()
+        self.notes += absent_classes(self.classes, ~(targets == 1).any(axis=0))
+        unknown = int((targets == UNKNOWN).sum())
+        if unknown:
+            columns = int((targets == UNKNOWN).any(axis=0).sum())
+            self.notes.append(
+                f"{unknown:,} of {targets.size:,} labels are unknown, in {columns} of {len(self.classes)} classes; "
+                "they count neither in training nor in metrics"
+            )
 
 
 def absent_classes(classes: Sequence[str], absent: np.ndarray, where: str = "") -> list[str]:
@@ -183,6 +201,9 @@ class Subset(Source):
 
     def labels_of(self, index: int) -> tuple[int, ...]:
         return self.source.labels_of(self.indices[index])
+
+    def unknown_of(self, index: int) -> tuple[int, ...]:
+        return self.source.unknown_of(self.indices[index])
 
     def _identity(self) -> Iterator[str]:
         yield self.source.fingerprint()

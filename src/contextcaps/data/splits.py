@@ -111,16 +111,16 @@ def split_source(source: Source, fractions: Mapping[str, float] = FRACTIONS, see
         fractions: each part's share of the samples; they add up to 1.
         seed: decides ties.
     """
-    targets = source.targets()
+    present = source.targets() == 1  # [n, J]: unknown labels have no say
     try:
-        parts = iterative_split(targets, fractions, seed)
+        parts = iterative_split(present, fractions, seed)
     except DataError as error:
         raise DataError(f"{source.name}: {error}") from None
-    somewhere = targets.any(axis=0)  # [J]
+    somewhere = present.any(axis=0)  # [J]
     subsets = {}
     for part, indices in parts.items():
         subset = subsets[part] = Subset(source, indices.tolist(), part)
-        absent = somewhere & ~targets[indices].any(axis=0)
+        absent = somewhere & ~present[indices].any(axis=0)
         subset.notes += absent_classes(source.classes, absent, f" in {part}")
     return subsets
 

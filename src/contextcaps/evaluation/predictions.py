@@ -25,7 +25,7 @@ class Predictions:
     scores: Tensor
     """[n, J], float32."""
     targets: Tensor
-    """[n, J], uint8: 1 where the class is present."""
+    """[n, J], uint8: 1 where the class is present, `UNKNOWN` (255) where that is not known."""
     indices: Tensor
     """[n], int64: of the images in the data, ascending."""
     classes: tuple[str, ...]

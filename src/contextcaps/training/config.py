@@ -97,7 +97,7 @@ class TrainConfig(Configuration):
     epochs: int = 20
     """Passes over the training part."""
     batch_size: int = 64
-    """Images per step of each process."""
+    """Images per step of each process; fewer where there are not as many training images."""
     accumulate: int = 1
     """Batches whose gradients are added up for one step of the optimiser."""
     lr: float = 1e-3

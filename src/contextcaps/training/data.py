@@ -9,16 +9,30 @@ import torch
 from contextcaps.data import Prepared, PreparedLoader, Source, StreamLoader, open_splits, prepare
 from contextcaps.data.loading import Loader
 from contextcaps.data.problems import DataError, Problem
-from contextcaps.data.source import have_same_data
+from contextcaps.data.source import absent_classes, have_same_data
 from contextcaps.data.source_registry import missing_place
 from contextcaps.data.splits import open_part
+from contextcaps.data.unknown import class_frequencies
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.features import FeatureLoader, Features, compute_features
 from contextcaps.training.memory import forget_peak
 from contextcaps.training.processes import Fabric, agree, resolved_precision
 
-__all__ = ["Part", "keep_features", "open_parts", "open_training_parts", "require_places"]
+__all__ = [
+    "Part",
+    "check_validation",
+    "fit_batch_size",
+    "keep_features",
+    "open_parts",
+    "open_training_parts",
+    "require_places",
+]
+
+_FEWEST_IMAGES = 10
+"""Fewer training images than this are not trained on, unless a batch size is asked for that they fill."""
+_FEWEST_STEPS = 4
+"""Batches of an epoch, where the batch size is chosen by the number of images."""
 
 
 @dataclasses.dataclass
@@ -54,13 +68,12 @@ class Part:
         return list(dict.fromkeys(found))
 
     def targets(self) -> np.ndarray:
-        """Return the labels [n, J], uint8."""
+        """Return the labels [n, J], uint8, with `UNKNOWN` for an unknown one."""
         return self.source.targets() if self.prepared is None else self.prepared.targets
 
     def frequencies(self) -> np.ndarray:
-        """Return the share of images that show each class, [J] float64."""
-        targets = self.targets()
-        return targets.sum(axis=0, dtype=np.int64) / len(targets)
+        """Return the share of images that show each class, among those where it is known, [J] float64."""
+        return class_frequencies(self.targets())
 
     def loader(self, config: TrainConfig, **settings: Any) -> Loader:
         """Return batches of the images or their features; `settings` are those of `Loader`, and `batch_size`."""
@@ -108,6 +121,43 @@ def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:
     """Open the training and the validation part."""
     parts = open_parts(config)
     return parts["train"], parts["val"]
+
+
+def fit_batch_size(config: TrainConfig, images: int) -> TrainConfig:
+    """Return a configuration whose batch size each process can fill: a smaller one where there are too few images.
+
+    Args:
+        config: of the run.
+        images: of the training part.
+
+    Raises:
+        DataError: there are hardly any.
+    """
+    processes = config.devices * config.nodes
+    if images // processes >= config.batch_size:
+        return config
+    each = "" if processes == 1 else f" for {processes} processes"
+    if images < max(_FEWEST_IMAGES, processes):
+        raise DataError(
+            f"{config.data}: expected at least {max(_FEWEST_IMAGES, processes)} training images{each}, got {images}; "
+            "label more"
+        )
+    return dataclasses.replace(config, batch_size=max(1, images // (processes * _FEWEST_STEPS)))
+
+
+def check_validation(training: Source, validating: Source) -> list[str]:
+    """Return a note on the classes that are trained on and cannot be validated, for want of a positive.
+
+    Raises:
+        DataError: that is so for all classes, and no epoch could be told from another.
+    """
+    trained, validated = ((source.targets() == 1).any(axis=0) for source in (training, validating))  # [J]
+    if not validated.any():
+        raise DataError(
+            f"{validating.name}: none of its images ({len(validating)}) shows any class; label more, or name images to "
+            "validate on with --val-data"
+        )
+    return absent_classes(training.classes, trained & ~validated, " in the validation part")
 
 
 def keep_features(

@@ -16,6 +16,7 @@ from contextcaps.data.problems import OnBad
 from contextcaps.data.progress import progress_of
 from contextcaps.data.source_registry import absolute_source, missing_place
 from contextcaps.data.splits import open_part
+from contextcaps.data.unknown import class_frequencies, labels_or_nan
 from contextcaps.evaluation.known.cooccurrence import fit_cooccurrence
 from contextcaps.evaluation.known.measuring import KnownEvaluation, measure_known, require_share
 from contextcaps.evaluation.known.report import write_known
@@ -154,7 +155,8 @@ def evaluate(
     evaluation: Any = None
     worth: Any = None
     if fabric.is_global_zero:
-        frequencies = trained.frequencies if trained is not None else tuple(found.targets.double().mean(dim=0).tolist())
+        own_frequencies = class_frequencies(found.targets.numpy())  # [J]
+        frequencies = trained.frequencies if trained is not None else tuple(own_frequencies.tolist())
         thresholds = None if trained is None else trained.thresholds
         evaluation = evaluate_predictions(found, frequencies, thresholds, seed, resamples)
         if train_labels is not None:
@@ -193,7 +195,7 @@ def evaluate(
 
 
 def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | None) -> Tensor:
-    """Return the labels [n, J] of the images that a network was trained on, in the order of its classes."""
+    """Return the labels [n, J] of the images that a network was trained on, in its order of classes; NaN: unknown."""
     if network.field is None:
         raise ValueError(
             f"known: this model ({network.config.model}) has no field between its decisions that could be told "
@@ -203,7 +205,7 @@ def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | N
         raise ValueError("known: the model does not say what it was trained on, which co-occurrence is taken from")
     config = _configuration(run, trained, None)
     source = open_parts(config)["train"].source
-    return torch.from_numpy(source.targets())[:, class_order(network, source)]
+    return labels_or_nan(torch.from_numpy(source.targets()))[:, class_order(network, source)]
 
 
 def _folder(run: Run | None, out: Path | str | None, part: Part, name: str, own: bool) -> Path:

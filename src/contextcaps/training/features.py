@@ -53,7 +53,7 @@ class Features:
             """[V, n, C, H, W], float16."""
             size = (*shape[:2], len(prepared.classes))
             self.targets: np.ndarray = np.memmap(folder / "targets.bin", np.uint8, "r", shape=size)
-            """[V, n, J], uint8: a class that has left a view's crop is not in it."""
+            """[V, n, J], uint8: a class that has left a view's crop is not in it; `UNKNOWN` as in the images' own."""
             sizes = [(folder / name).stat().st_size for name in ("features.bin", "targets.bin")]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{folder}: not a whole copy of features ({error!r})") from None

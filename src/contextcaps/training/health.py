@@ -18,6 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from contextcaps.data.unknown import is_unknown
 from contextcaps.links import docs_page
 
 __all__ = ["Finding", "Kind", "Monitor", "Statistics", "judge_result", "judge_scores"]
@@ -79,7 +80,7 @@ class Statistics:
         """Sum up scores [n, J] from one state of the network, and targets [n, J]."""
         wide = scores.detach().cpu().double()  # [n, J]
         squares = (wide - wide.mean(dim=0)).square().sum(dim=0)  # [J]
-        positives = targets.detach().cpu().double().sum(dim=0)  # [J]
+        positives = (targets.detach().cpu() == 1).double().sum(dim=0)  # [J]
         return cls(len(wide), len(wide) - 1, positives, wide.amax(dim=0), wide.sum(dim=0), squares)
 
     @classmethod
@@ -293,15 +294,16 @@ def _advice(model_name: str, otherwise: str) -> str:
 def _chance(targets: Tensor) -> float:
     """Return the mean over classes of the average precision that random scores have on average.
 
-    For m positives among n images, E[AP] = H_n / n + (m − 1) / (n − 1) · (1 − H_n / n), with H_n the harmonic number
-    (Bestgen, "Exact Expected Average Precision of the Random Baseline for System Evaluation", 2015): well above m / n
-    where images are few.
+    For m positives among the n images in which a class is known, E[AP] = H_n / n + (m − 1) / (n − 1) · (1 − H_n / n),
+    with H_n the harmonic number (Bestgen, "Exact Expected Average Precision of the Random Baseline for System
+    Evaluation", 2015): well above m / n where images are few.
     """
-    images = len(targets)
-    positives = targets.double().sum(dim=0)  # [J]
-    positives = positives[positives > 0]
-    if not len(positives):
+    positives = (targets == 1).double().sum(dim=0)  # [J]
+    shown = positives > 0  # [J]
+    if not shown.any():
         return 0.0
-    first = sum(1 / rank for rank in range(1, images + 1)) / images
-    rest = (positives - 1) / max(images - 1, 1) * (1 - first)  # [J]
+    positives, images = positives[shown], (~is_unknown(targets)).sum(dim=0)[shown]  # [J]
+    harmonic = (1 / torch.arange(1, len(targets) + 1, dtype=torch.float64)).cumsum(dim=0)  # [n]
+    first = harmonic[images.cpu() - 1].to(positives) / images  # [J]
+    rest = (positives - 1) / (images - 1).clamp_min(1) * (1 - first)  # [J]
     return float((first + rest).mean())

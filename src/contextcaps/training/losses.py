@@ -2,6 +2,8 @@
 
 All of them compute in float32 at least, also under autocast, and stay finite for scores of exactly 0 and 1.
 Weights for the classes (`class_weights.py`) multiply each class's terms; no weights are the same as weights of 1.
+A target of `UNKNOWN` (255) takes its pair of image and class out of the sum, and of every pair of classes; nothing is
+scaled up for it, so every pair that is known counts as much as it does where all are known.
 Where scores are sigmoids of logits, cross-entropy, ASL and the two-way loss can be given those: a present class whose
 score rounds to 0 then still has a slope to climb.
 """
@@ -15,6 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from torch.nn.functional import logsigmoid, softplus
 
 from contextcaps.capsules.guards import require_between, require_tensor, upcast
+from contextcaps.data.unknown import is_unknown
 from contextcaps.models import ModelConfig
 from contextcaps.training.config import LossName
 
@@ -44,7 +47,8 @@ def margin_loss(
 
     Args:
         scores: [B, J], lengths of the decision capsules.
-        targets: [B, J], 1 where the class is present, 0 where not; bool and integer types are fine.
+        targets: [B, J], 1 where the class is present, 0 where not, 255 where that is unknown; bool and integer types
+            are fine.
         positive: m⁺, the length from which a present class costs nothing.
         negative: m⁻, the length up to which an absent class costs nothing.
         down_weight: λ, the weight of absent classes.
@@ -53,9 +57,9 @@ def margin_loss(
     >>> margin_loss(torch.tensor([[0.9, 0.1, 0.4]]), torch.tensor([[1, 0, 1]]))  # (0.9 - 0.4)²
     tensor(0.2500)
     """
-    scores, targets = _prepare(scores, targets)
-    present = targets * (positive - scores).clamp_min(0).square()  # [B, J]
-    absent = (1 - targets) * (scores - negative).clamp_min(0).square()  # [B, J]
+    scores, is_present, is_absent = _prepare(scores, targets)
+    present = is_present * (positive - scores).clamp_min(0).square()  # [B, J]
+    absent = is_absent * (scores - negative).clamp_min(0).square()  # [B, J]
     return _reduce(_weigh(present + down_weight * absent, class_weights))
 
 
@@ -73,12 +77,13 @@ def length_cross_entropy(
         eps: lengths are kept this far from 0 and 1.
         logits: [B, J], where the scores are their sigmoids: the logarithms are then taken of those, exactly.
     """
-    scores, targets = _prepare(scores, targets)
+    scores, is_present, is_absent = _prepare(scores, targets)
     if logits is not None:
-        terms = cross_entropy(_prepare(logits, targets)[0], targets, reduction="none")  # [B, J]
+        terms = cross_entropy(_prepare(logits, targets)[0], is_present, reduction="none")  # [B, J]
+        terms = terms * (is_present + is_absent)  # [B, J], 0 for an unknown label
     else:
         chances = scores.clamp(eps, 1 - eps)  # [B, J]
-        terms = -(targets * chances.log() + (1 - targets) * torch.log1p(-chances))  # [B, J]
+        terms = -(is_present * chances.log() + is_absent * torch.log1p(-chances))  # [B, J]
     return _reduce(_weigh(terms, class_weights))
 
 
@@ -106,19 +111,19 @@ def asymmetric_loss(
         eps: logarithms are taken of at least this.
         logits: as in `length_cross_entropy`.
     """
-    scores, targets = _prepare(scores, targets)
+    scores, is_present, is_absent = _prepare(scores, targets)
     chances = scores.clamp(0, 1)  # [B, J]
     shifted = (chances - clip).clamp_min(0)  # [B, J]
     if logits is not None:
-        wide, _ = _prepare(logits, targets)
+        wide, _, _ = _prepare(logits, targets)
         log_present = logsigmoid(wide)  # [B, J]
         # log(1 − p_m) = min(log(1 − p + clip), 0)
         log_absent = torch.logaddexp(logsigmoid(-wide), wide.new_tensor(clip).log()).clamp_max(0)  # [B, J]
     else:
         log_present = chances.clamp_min(eps).log()  # [B, J]
         log_absent = (1 - shifted).clamp_min(eps).log()  # [B, J]
-    present = targets * (1 - chances).detach().pow(gamma_positive) * log_present  # [B, J]
-    absent = (1 - targets) * shifted.detach().pow(gamma_negative) * log_absent  # [B, J]
+    present = is_present * (1 - chances).detach().pow(gamma_positive) * log_present  # [B, J]
+    absent = is_absent * shifted.detach().pow(gamma_negative) * log_absent  # [B, J]
     return _reduce(_weigh(-(present + absent), class_weights))
 
 
@@ -133,9 +138,9 @@ def spread_loss(scores: Tensor, targets: Tensor, margin: float = 0.2, class_weig
         margin: m.
         class_weights: [J] or [B, J], at least 0: each multiplies the pairs in which its class is the present one.
     """
-    scores, targets = _prepare(scores, targets)
+    scores, is_present, is_absent = _prepare(scores, targets)
     gaps = scores.unsqueeze(2) - scores.unsqueeze(1)  # [B, J present, J absent]
-    pairs = targets.unsqueeze(2) * (1 - targets).unsqueeze(1)  # [B, J present, J absent]
+    pairs = is_present.unsqueeze(2) * is_absent.unsqueeze(1)  # [B, J present, J absent]
     terms = pairs * (margin - gaps).clamp_min(0).square()  # [B, J present, J absent]
     return _reduce(_weigh(terms, class_weights).flatten(1))
 
@@ -161,13 +166,14 @@ def two_way_loss(
         class_weights: [J] or [B, J], at least 0: each multiplies its pairs' terms inside the sums.
         logits: as in `length_cross_entropy`.
     """
-    scores, targets = _prepare(scores, targets)
+    scores, is_present, is_absent = _prepare(scores, targets)
     if logits is not None:
         x = _prepare(logits, targets)[0]  # [B, J]
     else:
         x = scores.clamp_min(eps).log() - (1 - scores).clamp_min(eps).log()  # [B, J]
     weights = _weigh(torch.ones_like(x), class_weights)  # [B, J]
-    present, absent = (targets > 0) & (weights > 0), (targets <= 0) & (weights > 0)  # [B, J]
+    counted = (is_present + is_absent) * weights > 0  # [B, J]
+    present, absent = (is_present > 0) & counted, (is_present <= 0) & counted  # [B, J]
     log_weights = weights.clamp_min(torch.finfo(x.dtype).tiny).log()  # [B, J]
     of_present = (log_weights - x / temperature).masked_fill(~present, _NOTHING)  # [B, J]
     of_absent = (log_weights + x).masked_fill(~absent, _NOTHING)  # [B, J]
@@ -194,16 +200,24 @@ TAKE_LOGITS = frozenset({"bce", "asl", "two-way"})
 """Names of those that take logits."""
 
 
-def _prepare(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Check both and return them as [B, J] in float32 or wider."""
+def _prepare(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Check both; return scores, and 1 where the class is present, and where it is absent, [B, J] in float32 or wider.
+
+    Both are 0 for an unknown label.
+    """
     batch, classes = require_tensor("scores", scores, "B J")
     if not isinstance(targets, Tensor) or targets.shape != scores.shape:
         shape = list(targets.shape) if isinstance(targets, Tensor) else type(targets).__name__
         raise ValueError(f"targets: expected shape [B={batch}, J={classes}], got {shape}")
-    if targets.dtype != torch.bool:
-        require_between("targets", targets, 0, 1)
     wide = upcast(scores)
-    return wide, targets.to(wide.dtype)
+    if targets.dtype == torch.bool:
+        present = targets.to(wide.dtype)  # [B, J]
+        return wide, present, 1 - present
+    unknown = is_unknown(targets)  # [B, J]
+    targets = targets.masked_fill(unknown, 0)  # [B, J]
+    require_between("targets", targets, 0, 1)
+    present = targets.to(wide.dtype)  # [B, J]
+    return wide, present, (1 - present).masked_fill(unknown, 0)
 
 
 def _weigh(terms: Tensor, class_weights: Tensor | None) -> Tensor:

@@ -164,6 +164,12 @@ class Run:
         run.facts = RunState.read(folder).facts
         return run
 
+    def reconfigure(self, config: TrainConfig) -> None:
+        """Take another configuration, and write it where the first one is."""
+        if config != self.config:
+            self.config = config
+            write_atomically(self.folder / "config.yaml", config.to_yaml())
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run's lock: nobody else trains into it meanwhile."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from contextcaps.capsules import unchecked
 from contextcaps.data.augmentation import Augmentation
 from contextcaps.data.loading import Batch, FeatureBatch
+from contextcaps.data.unknown import is_unknown
 from contextcaps.evaluation.known.revealing import known_labels, loss_weights, reveal
 from contextcaps.evaluation.metrics.ranking import average_precision
 from contextcaps.evaluation.predictions import forward_batch
@@ -150,13 +151,14 @@ class TaggingModule(LightningModule):
         self._seed(batch)
         if isinstance(batch, Batch):  # features were augmented when they were made
             batch = self._augment(batch)
-        targets = batch.targets  # [B, J]
+        targets = batch.targets  # [B, J], 255 where unknown
         given = reveal(targets, self.config.known) if self.config.known > 0 else None  # [B, J]
         output = forward_batch(self.network, batch, None if given is None else known_labels(targets, given))
         with unchecked():  # a NaN is the loop's to find and to explain
-            loss = self.loss(output.scores, targets, None if given is None else loss_weights(given), output.logits)
+            weights = None if given is None else loss_weights(given, is_unknown(targets))  # [B, J]
+            loss = self.loss(output.scores, targets, weights, output.logits)
         if self.config.reconstruction > 0 and isinstance(batch, Batch):
-            rebuilt = self.network.reconstruct(output.decisions, targets)  # [B, C, H, W]
+            rebuilt = self.network.reconstruct(output.decisions, targets == 1)  # [B, C, H, W]
             pixels = batch.images / 255 if batch.images.dtype == torch.uint8 else batch.images
             errors = (rebuilt.float() - pixels).square().flatten(1).sum(dim=1)  # [B]
             loss = loss + self.config.reconstruction * errors.mean()

@@ -20,7 +20,14 @@ from contextcaps.models.registry import require_buildable
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.class_weights import class_weights
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.data import Part, keep_features, open_training_parts, require_places
+from contextcaps.training.data import (
+    Part,
+    check_validation,
+    fit_batch_size,
+    keep_features,
+    open_training_parts,
+    require_places,
+)
 from contextcaps.training.export import export, export_best_so_far, mark_best_if_last
 from contextcaps.training.failures import StoppedRun, record_failures
 from contextcaps.training.labels import learn_labels
@@ -39,7 +46,7 @@ from contextcaps.training.seen import record_seen
 from contextcaps.training.step import TaggingModule
 from contextcaps.training.validation import Validation
 
-__all__ = ["TrainingResult", "network_config", "require_batches", "resume", "train", "with_absolute_places"]
+__all__ = ["TrainingResult", "network_config", "resume", "train", "with_absolute_places"]
 
 _ANY_CLASSES = ("one", "other")
 """Stand for the classes of data that have not been opened."""
@@ -81,13 +88,20 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
     config = with_absolute_places(resolve_processes(config))
     require_buildable(network_config(config, _ANY_CLASSES))  # before the data are opened, which may take long
-    Run.require_free(config)
+    if is_rank_zero():  # the others come when it has made the folder
+        Run.require_free(config)
     parts = open_training_parts(config)
     _say_what_was_assumed(parts[0].source, progress)
     network = network_config(config, parts[0].classes)
     require_buildable(network)
     config = dataclasses.replace(config, backbone=network.backbone, loss=resolve_loss(config.loss, network))
-    require_batches(config, len(parts[0]))
+    if config.devices * config.nodes > 1 and not config.prepare and config.on_bad == "skip":
+        raise ValueError("on_bad: expected stop, or a prepared copy, with several processes: they have to keep in step")
+    config = _fit_batch_size(config, len(parts[0]))
+    notes = check_validation(parts[0].source, parts[1].source)
+    if progress and is_rank_zero():
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr, flush=True)
     run = Run.create(config) if is_rank_zero() else None
     try:
         return _train(run, config, parts, network, progress)
@@ -176,17 +190,19 @@ def _require_same_network(run: Run, network: ModelConfig) -> None:
         )
 
 
-def require_batches(config: TrainConfig, images: int) -> None:
-    """Refuse a batch size that leaves a process without a batch."""
-    processes = config.devices * config.nodes
-    if images // processes < config.batch_size:
-        each = "" if processes == 1 else f" for {processes} processes"
-        raise ValueError(
-            f"batch_size: expected at most {images // processes}, as there are {images} training images{each}, "
-            f"got {config.batch_size}"
+def _fit_batch_size(config: TrainConfig, images: int) -> TrainConfig:
+    """Return a configuration with a batch size that each process can fill; rank zero says if it is another."""
+    fitted = fit_batch_size(config, images)
+    if fitted != config and is_rank_zero():
+        processes = config.devices * config.nodes
+        each = "" if processes == 1 else f" for each of {processes} processes"
+        print(
+            f"note: batch size {fitted.batch_size}{each} instead of {config.batch_size}: there are {images} training "
+            "images",
+            file=sys.stderr,
+            flush=True,
         )
-    if processes > 1 and not config.prepare and config.on_bad == "skip":
-        raise ValueError("on_bad: expected stop, or a prepared copy, with several processes: they have to keep in step")
+    return fitted
 
 
 def _train(
@@ -200,9 +216,13 @@ def _train(
                 part.prepare(config, progress)
             _record_data(run, parts)
             record_seen(run.folder, parts, config)
+            config = _fit_batch_size(config, len(parts[0]))  # images that cannot be read may have been left out
+            run.reconfigure(config)
         fabric = make_fabric(config)
-        folder: Any = fabric.broadcast(None if run is None else run.folder)
+        began: Any = fabric.broadcast(None if run is None else (run.folder, config.batch_size))
         if run is None:
+            folder, batch_size = began
+            config = dataclasses.replace(config, batch_size=batch_size)
             run = Run(folder, config)
             for part in parts:
                 part.prepare(config, progress=False)
@@ -232,12 +252,11 @@ def _loop(
 ) -> tuple[TrainingLoop, SilentRecorder]:
     """Make the loop, at the state of the last checkpoint, and its recorder."""
     config, (training, validating) = run.config, parts
-    require_batches(config, len(training))
     share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
     frequencies = torch.from_numpy(training.frequencies())  # [J]
     weights = None
     if config.class_weights != "none":
-        counts = (frequencies * len(training)).round()
+        counts = (training.targets() == 1).sum(axis=0, dtype=np.int64).tolist()
         weights = class_weights(counts, len(training), config.class_weights)
     torch.manual_seed(config.seed)
     network = CapsuleNetwork(network_config)

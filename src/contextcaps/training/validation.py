@@ -9,6 +9,7 @@ import torch.distributed
 from torch import Tensor
 
 from contextcaps.data.loading import Loader
+from contextcaps.data.unknown import class_frequencies
 from contextcaps.evaluation.metrics import average_precision, tune_thresholds
 from contextcaps.evaluation.predictions import Precision, Predictions, predict
 from contextcaps.models import CapsuleNetwork
@@ -77,7 +78,7 @@ class Validation:
 
     def _measure(self, found: Predictions) -> ValidationResult:
         scores, targets = found.scores, found.targets  # [n, J]
-        prevalence = targets.double().mean(dim=0)  # [J]: the average precision of constant scores
+        prevalence = torch.from_numpy(class_frequencies(targets.numpy()))  # [J]: AP of constant scores
         record = {
             "val_loss": mean_loss(self.loss, scores, targets),
             "val_mAP": float(average_precision(scores, targets)),

@@ -329,6 +329,25 @@ def test_long_and_foreign_names(tmp_path):
     assert open_source(f"shards:{path}")[0].id == name
 
 
+def test_unknown_labels(tmp_path):
+    """Classes of which an annotation says that they are not known; one that has a box is known."""
+    path = tmp_path / "a.tar"
+    annotated = {"labels": ["cat"], "unknown": ["dog", "bus"]}
+    write_tar(path, [("a.jpg", encoded(1)), ("a.json", json.dumps(annotated).encode())])
+    source = open_source(f"shards:{path}")
+    assert source.classes == ("bus", "cat", "dog")
+    assert source.targets().tolist() == [[255, 1, 255]]
+    assert source[0].unknown == source.unknown_of(0) == (0, 2)
+    for wrong, message in (
+        ({"unknown": "dog"}, "expected a list of classes as unknown, got str"),
+        ({"unknown": ["cat"]}, "a class is both unknown and there"),
+        ({"unknown": ["dog"], "boxes": [["dog", 0.5, 0.5, 0.1, 0.1]]}, "a class is both unknown and there"),
+    ):
+        write_tar(path, [("a.jpg", encoded(1)), ("a.json", json.dumps({**annotated, **wrong}).encode())])
+        with pytest.raises(DataError, match=message):
+            open_source(f"shards:{path}")
+
+
 @needs_pack
 def test_real_shards():
     source = open_source(f"shards:{PACK}/coco128/val.tar")

@@ -4,13 +4,14 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 from round_trip import assert_round_trip, assert_same_samples
 from trees_small import write_images
 
-from contextcaps.data import DataError, open_source
+from contextcaps.data import DataError, Subset, open_source
 
 NAMES = ["a.jpg", "more/b.jpg", "more/c, d.jpg", "e.jpg"]
 LABELS = [["cat", "dog"], ["dog"], ["café", "cat"], ["bus"]]
@@ -241,7 +242,7 @@ def test_parquet_with_indices_and_columns(tmp_path):
     spec = write_parquet(tmp_path / "columns", path=NAMES[:2], cat=[True, False], dog=[0, 1])
     assert named(open_source(spec)) == [{"cat"}, {"dog"}]
     spec = write_parquet(tmp_path / "missing", path=[NAMES[0], None], cat=[1, None])
-    with pytest.raises(DataError, match="row 2: column 'cat': expected 0 or 1, got ''"):
+    with pytest.raises(DataError, match="row 2: expected a file name, got ''"):
         open_source(spec)
 
 
@@ -263,3 +264,95 @@ def test_parquet_without_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(DataError, match=r"pip install 'contextcaps\[parquet\]'"):
         open_source(spec)
+
+
+UNKNOWN_CELLS = """path,cat,dog,bus
+a.jpg,1,0,?
+more/b.jpg,-1,1,0
+"more/c, d.jpg",0,,0.0
+e.jpg,nan,-1.0,1
+"""
+
+
+def test_unknown_cells(tmp_path):
+    """What spreadsheets, pandas and CheXpert write where nobody knows; zeros beside it are known."""
+    source = open_source(write_csv(tmp_path, UNKNOWN_CELLS))
+    assert source.classes == ("cat", "dog", "bus")
+    assert source.targets().tolist() == [[1, 0, 255], [255, 1, 0], [0, 255, 0], [255, 255, 1]]
+    assert [sample.unknown for sample in source] == [(2,), (0,), (1,), (0, 1)]
+    assert source.notes == [
+        "5 of 12 labels are unknown, in 3 of 3 classes; they count neither in training nor in metrics"
+    ]
+    known = open_source(write_csv(tmp_path / "known", UNKNOWN_CELLS.replace("?", "0").replace("-1", "0")))
+    assert known.fingerprint() != source.fingerprint()
+    assert known.contents() != source.contents()
+
+
+def test_unknown_labels_go_through_shards_and_subsets(tmp_path):
+    source = open_source(write_csv(tmp_path, UNKNOWN_CELLS))
+    returned = assert_round_trip(source, tmp_path)
+    np.testing.assert_array_equal(returned.targets(), source.targets())
+    subset = Subset(source, [3, 0], "some")
+    assert subset.targets().tolist() == [[255, 255, 1], [1, 0, 255]]
+    assert [sample.unknown for sample in subset] == [(0, 1), (2,)]
+
+
+def test_a_row_of_which_nothing_is_known_has_no_label(tmp_path):
+    spec = write_csv(tmp_path, "path,cat,dog\na.jpg,1,0\ne.jpg,?,\n")
+    with pytest.raises(DataError, match=r"row 3: e\.jpg has no label; leave such images out with unlabelled=drop"):
+        open_source(spec)
+    assert len(open_source(spec, unlabelled="drop")) == 1
+    assert open_source(spec, unlabelled="keep").targets().tolist() == [[1, 0], [255, 255]]
+
+
+@pytest.mark.parametrize("name", ["ignore", "Unknown", "uncertain"])
+def test_a_column_of_ignored_classes(tmp_path, name):
+    spec = write_csv(tmp_path, f"path,labels,{name}\na.jpg,cat;dog,\nmore/b.jpg,,cat; bus\ne.jpg,bus,cat\n")
+    source = open_source(spec, **({"ignore_column": name} if name == "uncertain" else {}))
+    assert source.classes == ("bus", "cat", "dog")
+    assert source.targets().tolist() == [[0, 1, 1], [255, 255, 0], [1, 255, 0]]
+
+
+def test_ignored_classes_as_lists(tmp_path):
+    columns = {"path": NAMES[:2], "labels": [["cat"], ["dog"]], "ignore": [["dog"], None]}
+    assert open_source(write_parquet(tmp_path, **columns)).targets().tolist() == [[1, 255], [0, 1]]
+
+
+def test_what_is_wrong_with_ignored_classes(tmp_path):
+    spec = write_csv(tmp_path, "path,labels,ignore\na.jpg,cat;dog,dog\ne.jpg,dog,\n")
+    with pytest.raises(DataError, match="row 2: 1 class is both in 'labels' and in 'ignore'; expected each in one"):
+        open_source(spec)
+    with pytest.raises(DataError, match="ignore_column: no column 'none'; it has path, labels, ignore"):
+        open_source(spec, ignore_column="none")
+
+
+def test_a_class_may_be_called_ignore(tmp_path):
+    source = open_source(write_csv(tmp_path, "path,cat,ignore\na.jpg,1,0\ne.jpg,?,1\n"))
+    assert source.classes == ("cat", "ignore")
+    assert source.targets().tolist() == [[1, 0], [255, 1]]
+
+
+def test_missing_values_of_parquet_are_unknown(tmp_path):
+    spec = write_parquet(tmp_path, path=NAMES[:3], cat=[1.0, float("nan"), 0.0], dog=[True, None, True])
+    with pytest.raises(DataError, match=r"row 2: more/b\.jpg has no label"):
+        open_source(spec)
+    assert open_source(spec, unlabelled="drop").targets().tolist() == [[1, 1], [0, 1]]
+    assert open_source(spec, unlabelled="keep").targets().tolist() == [[1, 1], [255, 255], [0, 1]]
+
+
+def test_minus_one_is_unknown_beside_zeros_and_absent_without(tmp_path):
+    """CheXpert has 1, 0, -1 and nothing; CelebA has 1 and -1 only, also where its classes are listed."""
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    beside = open_source(write_csv(tmp_path, "path,cat,dog\na.jpg,1.0,-1.0\nmore/b.jpg,,1.0\ne.jpg,1.0,0.0\n"))
+    assert beside.targets().tolist() == [[1, 255], [255, 1], [1, 0]]
+    spec = write_csv(tmp_path, "path,cat,dog\na.jpg,1,-1\ne.jpg,-1,1\n")
+    for source in (open_source(spec), open_source(spec, classes=str(tmp_path / "classes.txt"))):
+        assert source.targets().tolist() == [[1, 0], [0, 1]]
+        assert "-1 means that the class is absent, since no cell is 0" in source.assumptions
+
+
+def test_ignored_classes_of_several_rows_are_joined(tmp_path):
+    spec = write_csv(tmp_path, "path,label,ignore\na.jpg,cat,bus\na.jpg,dog,\ne.jpg,bus,cat\n")
+    source = open_source(spec)
+    assert source.classes == ("bus", "cat", "dog")
+    assert source.targets().tolist() == [[255, 1, 1], [1, 255, 0]]

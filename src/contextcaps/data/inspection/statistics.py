@@ -14,6 +14,7 @@ from contextcaps.data.doubts import class_doubts
 from contextcaps.data.images import decode, image_size
 from contextcaps.data.problems import DataError, Problem
 from contextcaps.data.source import Source
+from contextcaps.data.unknown import UNKNOWN
 
 __all__ = ["Inspection", "Pair", "evenly_spread", "inspect_source"]
 
@@ -54,6 +55,8 @@ class Inspection:
     """[most + 1], int64: number of images with 0, 1, 2, … labels."""
     class_counts: np.ndarray
     """[J], int64: images with each class."""
+    unknown_counts: np.ndarray
+    """[J], int64: images in which it is not known whether they show the class."""
     together: np.ndarray
     """[J, J], int64: images with both classes; class_counts on the diagonal."""
     least_support: int
@@ -134,6 +137,8 @@ def inspect_source(
     if least_support is None:
         least_support = max(3, math.ceil(count / 1000))
     targets = source.targets()  # [n, J]
+    unknown_counts = (targets == UNKNOWN).sum(axis=0, dtype=np.int64)  # [J]
+    targets[targets == UNKNOWN] = 0
     together = _count_together(targets)
     class_counts = together.diagonal().copy()
     co_occurrences, exclusions = _strongest_pairs(together, count, least_support)
@@ -163,6 +168,7 @@ def inspect_source(
         count=count,
         labels_per_image=np.bincount(targets.sum(axis=1, dtype=np.int64)),
         class_counts=class_counts,
+        unknown_counts=unknown_counts,
         together=together,
         least_support=least_support,
         co_occurrences=co_occurrences,

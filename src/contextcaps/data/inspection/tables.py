@@ -86,6 +86,8 @@ def _overview(inspection: Inspection) -> Table:
         ("labels per image", spread),
         ("", _sparkline(inspection.labels_per_image)),
     ]
+    if inspection.unknown_counts.any():
+        rows.append(("unknown labels", _unknown_in_words(inspection)))
     if inspection.images_read:
         known = [
             f"{kind} for {found:,} of {inspection.images_read:,}"
@@ -111,6 +113,15 @@ def _sparkline(histogram: Sequence[int] | np.ndarray) -> str:
     highest = max(*shown, 1)
     line = "".join(" " if not each else blocks[math.ceil(8 * int(each) / highest) - 1] for each in shown)
     return f"0 {line} {len(shown) - 1}" + (" …" if len(histogram) > len(shown) else "")
+
+
+def _unknown_in_words(inspection: Inspection) -> str:
+    """Return how many labels are unknown, and the classes that have most of them."""
+    counts, pairs = inspection.unknown_counts, inspection.count * len(inspection.classes)
+    most = np.argsort(-counts, kind="stable")[:3]
+    named = ", ".join(f"{inspection.classes[each]} ({counts[each]:,})" for each in most if counts[each])
+    total, classes = int(counts.sum()), int((counts > 0).sum())
+    return f"{total:,} of {pairs:,} ({percent(total / pairs)} %), in {counted(classes, 'class')}; most in {named}"
 
 
 def _sizes_in_words(inspection: Inspection) -> str:

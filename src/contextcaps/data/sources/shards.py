@@ -56,6 +56,7 @@ class _Entry:
     labels: tuple[int, ...]
     boxes: range | None
     split: str | None
+    unknown: tuple[int, ...] = ()
 
 
 class ShardsSource(Source):
@@ -203,25 +204,35 @@ class ShardsSource(Source):
             raise DataError(f"the .json: expected a text as id, got {identifier!r}")
         if identifier in self._seen:
             raise DataError(f"the id {identifier!r} is there twice")
+        missing = content.get("unknown", [])
+        if not isinstance(missing, list):
+            raise DataError(f"the .json: expected a list of classes as unknown, got {type(missing).__name__}")
         names, corners = decode_boxes(content.get("boxes"))
-        indices = self._vocabulary.add(content["labels"] + names)
-        if not self._keeps(content["labels"]):
-            return
+        indices = self._vocabulary.add(content["labels"] + names + missing)
+        indices, unknown = indices[: len(indices) - len(missing)], indices[len(indices) - len(missing) :]
         count = len(content["labels"])
+        if set(unknown) & set(indices):
+            raise DataError("the .json: a class is both unknown and there, as a label or a box")
+        if not self._keeps(content["labels"] or missing):
+            return
         boxes = None
         if content.get("boxes") is not None:
             boxes = range(len(self._box_labels), len(self._box_labels) + len(names))
             self._box_labels += indices[count:]
             self._box_corners += corners
         self._seen.add(identifier)
-        self._entries.append(_Entry(identifier, image, mask, tuple(indices[:count]), boxes, split))
+        self._entries.append(_Entry(identifier, image, mask, tuple(indices[:count]), boxes, split, tuple(unknown)))
 
     def _finish(self) -> None:
         """Give every label its final index, and keep only the split that was asked for."""
         self.classes, final = self._vocabulary.final()
         self.assumptions += self._vocabulary.assumptions()
         self._entries = [
-            dataclasses.replace(entry, labels=tuple(sorted({int(final[label]) for label in entry.labels})))
+            dataclasses.replace(
+                entry,
+                labels=tuple(sorted({int(final[label]) for label in entry.labels})),
+                unknown=tuple(sorted({int(final[label]) for label in entry.unknown})),
+            )
             for entry in self._entries
             if self.split is None or entry.split == self.split
         ]
@@ -238,6 +249,9 @@ class ShardsSource(Source):
     def labels_of(self, index: int) -> tuple[int, ...]:
         return self._entries[index].labels
 
+    def unknown_of(self, index: int) -> tuple[int, ...]:
+        return self._entries[index].unknown
+
     def sample(self, index: int) -> Sample:
         entry = self._entries[index]
         boxes = None
@@ -245,7 +259,7 @@ class ShardsSource(Source):
             rows = slice(entry.boxes.start, entry.boxes.stop)
             boxes = Boxes(self._boxes.labels[rows], self._boxes.corners[rows])
         mask = functools.partial(self._read_mask, entry) if entry.mask is not None else None
-        return Sample(entry.id, self._read(entry.image), entry.labels, boxes, mask)
+        return Sample(entry.id, self._read(entry.image), entry.labels, boxes, mask, entry.unknown)
 
     def _read(self, member: _Member) -> bytes:
         """Read a member's bytes; opening the file each time is cheap, and safe with any processes and threads."""

@@ -1,10 +1,11 @@
 """Read a table of images, CSV or Parquet: `table:FILE`.
 
 Either one column holds each image's labels, as text with a separator or as a list, or one label in each of several rows
-of an image, or there is one column per class with 0 or 1. Paths are relative to the table's folder, or to the one that
-is named as `root`, and never lead out of it.
+of an image, or there is one column per class with 0 or 1, or ? where nobody knows. Paths are relative to the table's
+folder, or to the one that is named as `root`, and never lead out of it.
 """
 
+import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from contextcaps.data.image_finder import ImageFinder
 from contextcaps.data.label_cells import LabelCells
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.source import Unlabelled
-from contextcaps.data.sources.table_columns import TRUTH, TableColumns
+from contextcaps.data.sources.table_columns import TRUTH, UNKNOWN_WORDS, TableColumns
 from contextcaps.data.sources.table_file import cell_text, read_table
 from contextcaps.data.vocabulary import Vocabulary, canonical_split, folded, read_classes
 from contextcaps.documents import counted
@@ -33,6 +34,8 @@ class TableSource(FileSource):
             the one that holds names of image files.
         label_column: name of the column with the labels; None looks for a usual one, such as "labels" or "tags", and
             if there is none, every other column of 0 and 1 is a class.
+        ignore_column: beside a column of labels, name of the column with the classes of which it is not known whether
+            the image shows them; None looks for "ignore", "ignored" or "unknown".
         split_column: name of the column with the splits; None looks for "split", "set", "subset" or "is_valid".
         separator: what stands between labels in a cell; " " is any white space; None finds it in the data.
         header: whether the first row has the names of the columns; None: unless it names an image.
@@ -54,6 +57,7 @@ class TableSource(FileSource):
         split: str | None = None,
         image_column: str | None = None,
         label_column: str | None = None,
+        ignore_column: str | None = None,
         split_column: str | None = None,
         separator: str | None = None,
         header: bool | None = None,
@@ -62,7 +66,7 @@ class TableSource(FileSource):
         unify: bool = True,
         unlabelled: Unlabelled = "refuse",
     ) -> None:
-        settings = {"columns": (image_column, label_column, split_column), "separator": separator}
+        settings = {"columns": (image_column, label_column, ignore_column, split_column), "separator": separator}
         super().__init__(f"table:{location}", on_bad, unlabelled, settings)
         if separator == "":
             raise DataError(f"{self.name}: option separator: expected at least one character")
@@ -85,10 +89,11 @@ class TableSource(FileSource):
         self._columns = columns = TableColumns(self.name, table, self.assumptions)
         self._image = columns.find_image(image_column)
         self._label = columns.find_label(label_column, self._image, given)
+        self._ignore = columns.find_ignored(ignore_column, self._label)
         split_at = columns.find_split(split_column)
         self._class_columns: list[tuple[int, str]] = []
         if self._label is None:
-            self._class_columns = columns.find_classes(given, (self._image, split_at), unify)
+            self._class_columns = columns.find_classes(given, (self._image, self._ignore, split_at), unify)
             given = given or tuple(dict.fromkeys(name for _, name in self._class_columns))
         else:
             columns.refuse_absent_labels()
@@ -109,7 +114,7 @@ class TableSource(FileSource):
         for row, cells in rows:
             wanted = self.split is None or split_of[row] == self.split
             try:
-                labels = self._labels(cells)  # of every row, so that each split has the same classes
+                labels, unknown = self._labels(cells)  # of every row, so that each split has the same classes
                 if split_of and not split_of[row]:
                     raise BadSample("the split is missing")
                 name = self._name(cells[self._image])
@@ -120,13 +125,16 @@ class TableSource(FileSource):
                 if not wanted:
                     continue
                 if image not in records:
-                    records[image] = Record(name, image, tuple(labels), (self._folder.facts(image),))
+                    facts = (self._folder.facts(image),)
+                    records[image] = Record(name, image, tuple(labels), facts, unknown=tuple(unknown))
                 elif self._label is None:
                     raise BadSample(f"{name} is there before, in row {before}")
                 else:
                     repeated += 1
                     first = records[image]
-                    records[image] = Record(first.id, image, (*first.labels, *labels), first.facts)
+                    records[image] = dataclasses.replace(
+                        first, labels=(*first.labels, *labels), unknown=(*first.unknown, *unknown)
+                    )
             except (BadSample, DataError) as error:
                 if wanted:
                     self.problems.add(f"row {row}", str(error))
@@ -137,37 +145,53 @@ class TableSource(FileSource):
         self.classes, final = self._vocabulary.final()
         self.assumptions += self._vocabulary.assumptions()
         for record in records.values():
+            present = {int(final[label]) for label in record.labels}
+            missing = {int(final[label]) for label in record.unknown} - present
             try:
-                if not self._keeps(record.labels, record.id):
+                # A row of which nothing is known is an image without a label.
+                if not self._keeps(present or (missing if len(missing) < len(self.classes) else ()), record.id):
                     continue
             except DataError as error:
                 self.problems.add(f"row {first_row[record.image]}", str(error))
                 continue
-            labels = sorted({int(final[label]) for label in record.labels})
-            self._keep(Record(record.id, record.image, tuple(labels), record.facts))
+            self._keep(dataclasses.replace(record, labels=tuple(sorted(present)), unknown=tuple(sorted(missing))))
 
-    def _labels(self, cells: Sequence[Any]) -> list[int]:
-        """Return the indices of a row's labels in the vocabulary."""
+    def _labels(self, cells: Sequence[Any]) -> tuple[list[int], list[int]]:
+        """Return the indices in the vocabulary of a row's labels, and of the classes that are unknown there."""
         if self._label is not None:
-            cell = cells[self._label]
-            if isinstance(cell, list):
-                return self._vocabulary.add(name for name in cell if name is not None and name != "")
-            return self._vocabulary.add(self._cells.split(cell_text(cell)))
-        present = []
+            labels = self._listed(cells[self._label])
+            unknown = [] if self._ignore is None else self._listed(cells[self._ignore])
+            both = set(labels) & set(unknown)
+            if both:
+                count = "1 class is" if len(both) == 1 else f"{len(both)} classes are"
+                columns = " and in ".join(repr(self._columns.names[each or 0]) for each in (self._label, self._ignore))
+                raise BadSample(f"{count} both in {columns}; expected each in one of them")
+            return labels, unknown
+        present, missing = [], []
         known = self._columns.truth
         for position, name in self._class_columns:
             cell = cells[position]
             truth = known.get(cell) if isinstance(cell, str) else None  # as it is, in most of millions of cells
             if truth is None:
-                truth = known.get(cell_text(cell).lower())
+                text = cell_text(cell).lower()
+                truth = known.get(text)
+                if truth is None and text in UNKNOWN_WORDS:
+                    missing.append(name)
+                    continue
             if truth is None:
                 raise BadSample(
-                    f"column {name!r}: expected 0 or 1, got {cell_text(cells[position])!r}; if the column is no class, "
-                    "name the label column (label_column=NAME) or list the classes (classes=FILE)"
+                    f"column {name!r}: expected 0, 1 or ?, got {cell_text(cells[position])!r}; if the column is no "
+                    "class, name the label column (label_column=NAME) or list the classes (classes=FILE)"
                 )
             if truth:
                 present.append(name)
-        return self._vocabulary.add(present)
+        return self._vocabulary.add(present), self._vocabulary.add(missing)
+
+    def _listed(self, cell: Any) -> list[int]:
+        """Return the indices in the vocabulary of the classes that a cell names."""
+        if isinstance(cell, list):
+            return self._vocabulary.add(name for name in cell if name is not None and name != "")
+        return self._vocabulary.add(self._cells.split(cell_text(cell)))
 
     def _name(self, cell: Any) -> str:
         """Return the path in a cell."""

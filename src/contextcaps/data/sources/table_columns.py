@@ -8,7 +8,7 @@ from contextcaps.data.problems import DataError
 from contextcaps.data.sources.table_file import TableRows, cell_text
 from contextcaps.data.vocabulary import folded
 
-__all__ = ["TRUTH", "TableColumns"]
+__all__ = ["TRUTH", "UNKNOWN_WORDS", "TableColumns"]
 
 TRUTH = {
     **dict.fromkeys(("0", "0.0", "false", "no"), False),
@@ -26,7 +26,9 @@ _LABEL_NAMES = (
 )
 _PRESENT_NAMES = ("confidence", "present", "presence", "is_present", "value")
 _SPLIT_NAMES = ("split", "set", "subset", "is_valid")
-_UNKNOWN = ("", "?")
+_IGNORE_NAMES = ("ignore", "ignored", "unknown")
+UNKNOWN_WORDS = frozenset({"", "?", "nan", "-1", "-1.0"})
+"""What a cell in a class's column says where nobody knows, unless `TableColumns.truth` has it; in lower case."""
 _LEAST_TRUTHS = 0.1
 """A column with fewer 0s and 1s than this share of its cells is no class."""
 _SHOWN = 5
@@ -111,6 +113,13 @@ class TableColumns:
         """Return the position of the splits; None where there is no such column."""
         return self.find("split_column", name, _SPLIT_NAMES)
 
+    def find_ignored(self, name: str | None, label: int | None) -> int | None:
+        """Return the position of the ignored classes; None where there is no such column.
+
+        Where every class has a column, a class may have the usual name.
+        """
+        return self.find("ignore_column", name, () if label is None else _IGNORE_NAMES)
+
     def find_classes(
         self, given: tuple[str, ...] | None, others: tuple[int | None, ...], unify: bool
     ) -> list[tuple[int, str]]:
@@ -128,7 +137,9 @@ class TableColumns:
                     f"{self._source}: no column for {len(missing)} of {len(given)} classes: {', '.join(missing[:10])}; "
                     f"and no column named {', '.join(_LABEL_NAMES[:4])}"
                 )
-            return [(self.names.index(name), name) for name in given]
+            positions = [self.names.index(name) for name in given]
+            self._read_minus_as_absent(positions)
+            return list(zip(positions, given, strict=True))
         self._read_minus_as_absent([position for position in range(len(self.names)) if position not in others])
         found: dict[str, list[int]] = {}
         no_class = []
@@ -163,7 +174,7 @@ class TableColumns:
         """Take -1 for absent in a table of 1 and -1, as CelebA has it; beside 0 it is no such thing."""
         minus = ("-1", "-1.0")
         columns = [set(self._values(position)) for position in positions]
-        columns = [values for values in columns if values <= {*TRUTH, *minus, *_UNKNOWN}]
+        columns = [values for values in columns if values <= {*TRUTH, *UNKNOWN_WORDS}]
         values = set().union(*columns)
         if values & set(minus) and not any(TRUTH.get(value) is False for value in values):
             self.truth |= dict.fromkeys(minus, False)
@@ -173,7 +184,8 @@ class TableColumns:
         """Return one of the values for which a column cannot be a class; None if it can be one."""
         if not self._table.rows:
             return None
-        known = {text: count for text, count in self._values(position).items() if text not in _UNKNOWN}
+        values = self._values(position)
+        known = {text: values[text] for text in values if text in self.truth or text not in UNKNOWN_WORDS}
         strange = [text for text in known if text not in self.truth]
         truths = sum(count for text, count in known.items() if text in self.truth)
         is_class = truths > _LEAST_TRUTHS * sum(known.values())

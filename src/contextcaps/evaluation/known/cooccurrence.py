@@ -20,6 +20,7 @@ from contextcaps.evaluation.known.label_potentials import (
     fit_to_hidden_labels,
     hidden_loss,
     hide_labels,
+    label_prior,
     prior_logits,
 )
 
@@ -44,7 +45,7 @@ class Cooccurrence:
 
 
 def fit_cooccurrence(targets: Tensor, seed: int = 0, held_out: float = 0.1) -> Cooccurrence:
-    """Fit the control to training labels [n, J] of 0 and 1.
+    """Fit the control to training labels [n, J] of 0 and 1, or NaN where one is unknown.
 
     Args:
         targets: labels of the training part.
@@ -52,7 +53,7 @@ def fit_cooccurrence(targets: Tensor, seed: int = 0, held_out: float = 0.1) -> C
         held_out: share of the images that only choose the step to stop at, and the predictor.
     """
     fitting, judging, generator = divide_labels(targets, seed, held_out)
-    prior = fitting.mean(dim=0)  # [J]
+    prior = label_prior(fitting)  # [J]
     judged = hide_labels(judging, generator)  # [m, J]
     predictors: dict[str, nn.Module] = {
         "logistic": LabelLogistic(prior),

@@ -24,6 +24,7 @@ __all__ = [
     "fit_to_hidden_labels",
     "hidden_loss",
     "hide_labels",
+    "label_prior",
     "prior_logits",
 ]
 
@@ -50,7 +51,7 @@ def fit_potentials(
     held_out: float = 0.1,
     device: torch.device | str = "cpu",
 ) -> LabelPotentials:
-    """Fit potentials to training labels [n, J] of 0 and 1.
+    """Fit potentials to training labels [n, J] of 0 and 1, or NaN where one is unknown.
 
     Args:
         targets: labels of the training part.
@@ -61,7 +62,7 @@ def fit_potentials(
     """
     fitting, judging, generator = divide_labels(targets, seed, held_out)
     judged = hide_labels(judging, generator)  # [m, J]
-    logistic = LabelLogistic(fitting.mean(dim=0)).to(device)
+    logistic = LabelLogistic(label_prior(fitting)).to(device)
     fit_to_hidden_labels(logistic, fitting, judging, judged, generator, LOGISTIC_RATE)
     if not groups:
         return LabelPotentials(logistic.potentials.detach(), None)
@@ -72,7 +73,7 @@ def fit_potentials(
 
 def divide_labels(targets: Tensor, seed: int, held_out: float) -> tuple[Tensor, Tensor, torch.Generator]:
     """Shuffle labels [n, J] and divide them into a part to fit and one to validate; also return the generator."""
-    require_tensor("targets", targets.float(), "n J")
+    require_tensor("targets", targets.float().nan_to_num(0.0), "n J")
     generator = torch.Generator().manual_seed(seed)
     labels = targets.float().cpu()[torch.randperm(len(targets), generator=generator)]  # [n, J]
     kept = max(1, len(labels) - math.ceil(held_out * len(labels)))
@@ -129,6 +130,11 @@ class LabelGroups(nn.Module):
         return self.logistic(known) + group_messages(centred, given, self.units)  # [n, J]
 
 
+def label_prior(labels: Tensor) -> Tensor:
+    """Return the frequencies [J] of labels [n, J] among those that are known (not NaN); 0 where none is."""
+    return labels.nanmean(dim=0).nan_to_num(0.0)
+
+
 def prior_logits(prior: Tensor) -> Tensor:
     """Return the log-odds of frequencies [J]."""
     return torch.logit(prior, eps=1e-4)
@@ -142,8 +148,8 @@ def hide_labels(labels: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def hidden_loss(logits: Tensor, labels: Tensor, known: Tensor) -> float:
-    """Return the mean cross-entropy of the hidden labels."""
-    hidden = known.isnan()  # [n, J]
+    """Return the mean cross-entropy of the hidden labels, without those that nobody knows."""
+    hidden = known.isnan() & ~labels.isnan()  # [n, J]
     return float(F.binary_cross_entropy_with_logits(logits[hidden], labels[hidden])) if bool(hidden.any()) else math.inf
 
 
@@ -167,8 +173,9 @@ def fit_to_hidden_labels(
     for step in range(steps):
         drawn = fitting[torch.randint(len(fitting), (batch,), generator=generator)]  # [b, J]
         labels, known = drawn.to(device), hide_labels(drawn, generator).to(device)  # [b, J]
-        terms = F.binary_cross_entropy_with_logits(predictor(known), labels, reduction="none")  # [b, J]
-        loss = (terms * known.isnan()).sum() / batch
+        hidden = known.isnan() & ~labels.isnan()  # [b, J]
+        terms = F.binary_cross_entropy_with_logits(predictor(known), labels.nan_to_num(0.0), reduction="none")  # [b, J]
+        loss = (terms * hidden).sum() / batch
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from contextcaps.data.unknown import is_unknown
 from contextcaps.evaluation.known.cooccurrence import Cooccurrence
 from contextcaps.evaluation.known.revealing import draw_given, known_labels
 from contextcaps.evaluation.metrics.bootstrap import basic_interval, bootstrap_counted_precision, default_resamples
@@ -31,9 +32,9 @@ class KnownShare:
 
     share: float
     given: int
-    """Labels given of each image."""
+    """Labels given of each image; fewer where the data do not know some of them."""
     pairs: int
-    """Pairs of image and class that were not given."""
+    """Pairs of image and class that were not given, and that the data know."""
     positives: int
     """Pairs of those that are present."""
     left_out: int
@@ -136,7 +137,7 @@ def measure_known(
     count = default_resamples(images, classes) if resamples is None else resamples
     measured = []
     for share, (known, with_known) in told.items():
-        counted = known.isnan()  # [n, J]
+        counted = known.isnan() & ~is_unknown(nothing.targets)  # [n, J]
         scores = {"told": with_known, "nothing": nothing.scores, "cooccurrence": control(known)}
         drawn = {
             name: bootstrap_counted_precision(each, nothing.targets, counted, resamples=count, seed=seed)
@@ -147,7 +148,7 @@ def measure_known(
         measured.append(
             KnownShare(
                 share=share,
-                given=int((~counted[0]).sum()),
+                given=round(share * classes),
                 pairs=int(counted.sum()),
                 positives=int(nothing.targets[counted].sum()),
                 left_out=int(each["told"].isnan().sum()),

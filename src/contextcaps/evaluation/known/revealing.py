@@ -4,12 +4,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contextcaps.data.unknown import is_unknown
+
 __all__ = ["draw_given", "known_labels", "loss_weights", "reveal"]
 
 
 def known_labels(targets: Tensor, given: Tensor) -> Tensor:
-    """Return known labels [n, J], float32, as the network takes them: targets [n, J] where given [n, J], else NaN."""
-    return torch.where(given, targets.float(), torch.nan)
+    """Return known labels [n, J], float32, as the network takes them: targets [n, J] where given [n, J], else NaN.
+
+    A label that the data do not know cannot be given.
+    """
+    return torch.where(given & ~is_unknown(targets), targets.float(), torch.nan)
 
 
 def reveal(targets: Tensor, most: float) -> Tensor:
@@ -17,23 +22,32 @@ def reveal(targets: Tensor, most: float) -> Tensor:
 
     Half of the images, at random, get none, since a network is usually given none and has to stay good at that. Each of
     the others gets a share drawn uniformly from 0 to `most`, so that one network serves all shares; its labels are
-    drawn uniformly among present and absent ones. At least one label of an image is always left to be predicted.
+    drawn uniformly among present and absent ones. At least one label of an image is always left to be predicted, if the
+    data know one.
 
     Args:
-        targets: [B, J].
+        targets: [B, J]; unknown labels are not given.
         most: the highest share, below 1.
     """
     images, classes = targets.shape
     # On the CPU wherever the batch is, so that a run draws the same on every device.
     shares = torch.rand(images, 1) * most * (torch.rand(images, 1) < 0.5)  # [B, 1]
-    ranks = torch.rand(images, classes).argsort(dim=1).argsort(dim=1)  # [B, J]
-    return (ranks < (shares * classes).floor()).to(targets.device)
+    unknown = is_unknown(targets).cpu()  # [B, J]
+    drawn = torch.rand(images, classes).masked_fill_(unknown, torch.inf)  # [B, J]
+    ranks = drawn.argsort(dim=1).argsort(dim=1)  # [B, J], those of unknown labels last
+    return (ranks < (shares * (~unknown).sum(dim=1, keepdim=True)).floor()).to(targets.device)
 
 
-def loss_weights(given: Tensor) -> Tensor:
-    """Return loss weights [B, J] that count only the labels not given [B, J], and sum to J for each image."""
-    left = (~given).float()  # [B, J]
-    return left * (given.shape[1] / left.sum(dim=1, keepdim=True).clamp_min(1))
+def loss_weights(given: Tensor, unknown: Tensor) -> Tensor:
+    """Return loss weights [B, J] that count only the labels left to be predicted, as much as all that are known.
+
+    Args:
+        given: [B, J], bool: labels that were given.
+        unknown: [B, J], bool: labels that the data do not know; none of them is given.
+    """
+    left = (~(given | unknown)).float()  # [B, J]
+    known = (~unknown).sum(dim=1, keepdim=True)  # [B, 1]
+    return left * (known * left.sum(dim=1, keepdim=True).clamp_min(1).reciprocal())
 
 
 def draw_given(indices: Tensor, classes: int, share: float, seed: int) -> Tensor:

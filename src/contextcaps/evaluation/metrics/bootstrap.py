@@ -119,7 +119,8 @@ def bootstrap_counted_precision(
 ) -> Tensor:
     """Compute macro mAP [R] on resampled images where each class has images of its own that count, [n, J] bool.
 
-    The images are drawn as in `bootstrap`, all n of them; a class then ranks those drawn that count for it.
+    The images are drawn as in `bootstrap`, all n of them; a class then ranks those drawn that count for it. Pairs of
+    unknown labels do not count in any case.
     """
     pairs = Pairs(scores, targets)
     weights = _draw(pairs, resamples, seed)  # [n, R]
@@ -248,9 +249,10 @@ def _sums(pairs: Pairs, thresholds: Mapping[str, float | Array], weights: Tensor
         for name, limit in limits.items():
             add(f"predicted@{name}", part >= limit, own)
             add(f"correct@{name}", (part >= limit) & truth, own)
+        known = pairs.known(part)  # [r, J]
         for k in depths:
-            add(f"top{k}", hits(part, truth, k), own)
-        binned, squared = per_image(part, truth)
+            add(f"top{k}", torch.stack([hits(part, truth, k), known.sum(1).clamp_max(k).double()], dim=1), own)
+        binned, squared = per_image(part, truth, known)
         add("bins", binned, own)
         add("squares", squared, own)
     if not totals:
@@ -263,7 +265,7 @@ def _sums(pairs: Pairs, thresholds: Mapping[str, float | Array], weights: Tensor
         decisions = Decisions(totals[f"correct@{name}"], totals[f"predicted@{name}"], totals["present"])
         metrics |= {f"{metric}@{name}": value for metric, value in decisions.summary().items()}
     for k in sorted(depths):
-        top = TopK(k, totals[f"top{k}"][:, 0], totals["present"].sum(1), pairs.images)
+        top = TopK(k, totals[f"top{k}"][:, 0], totals["present"].sum(1), totals[f"top{k}"][:, 1])
         metrics |= {f"top{k}_{metric}": value for metric, value in top.summary().items()}
     bins = totals["bins"]  # [R, 3, bins]
     metrics |= Calibration(bins[:, 0], bins[:, 1], bins[:, 2], totals["squares"][:, 0]).summary()

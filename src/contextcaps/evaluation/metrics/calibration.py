@@ -61,29 +61,36 @@ def count_calibration(
     sums = torch.zeros(3, bins, dtype=torch.float64, device=pairs.device)
     squares = torch.zeros((), dtype=torch.float64, device=pairs.device)
     for _, part, truth in pairs.rows():
-        binned, squared = per_image(part, truth, bins)
+        binned, squared = per_image(part, truth, pairs.known(part), bins)
         sums += binned.sum(0)
         squares += squared.sum()
     count, total, present = sums.cpu()
     return Calibration(count, total, present, squares.cpu())
 
 
-def per_image(scores: Tensor, targets: Tensor, bins: int = BINS) -> tuple[Tensor, Tensor]:
-    """Return each image's pairs, scores and present pairs by bin [r, 3, bins], and squared error [r]; float64."""
-    require_chances(scores)
+def per_image(scores: Tensor, targets: Tensor, known: Tensor, bins: int = BINS) -> tuple[Tensor, Tensor]:
+    """Return each image's pairs, scores and present pairs by bin [r, 3, bins], and squared error [r]; float64.
+
+    Args:
+        scores, targets: [r, J], a piece of `Pairs`; targets as bool.
+        known: [r, J], bool: the pairs that count.
+        bins: number of bins.
+    """
+    require_chances(scores, known)
     images = len(scores)
-    chances, truth = scores.double(), targets.double()  # [r, J]
+    chances, truth = scores.double().masked_fill(~known, 0.0), targets.double()  # [r, J]
     bucket = (chances * bins).long().clamp(0, bins - 1)  # [r, J]; the last one includes 1
     place = (bucket + bins * torch.arange(images, device=scores.device)[:, None]).flatten()  # [r·J]
     parts = [
         torch.zeros(images * bins, dtype=torch.float64, device=scores.device).scatter_add_(0, place, value.flatten())
-        for value in (torch.ones_like(chances), chances, truth)
+        for value in (known.double(), chances, truth)
     ]
     return torch.stack([part.view(images, bins) for part in parts], dim=1), (chances - truth).square().sum(1)
 
 
-def require_chances(scores: Tensor) -> None:
-    """Raise for scores that are no probabilities, such as logits."""
+def require_chances(scores: Tensor, known: Tensor | None = None) -> None:
+    """Raise for scores that are no probabilities, such as logits, among the pairs that are known (all by default)."""
+    scores = scores if known is None else scores[known]
     if scores.numel():
         low, high = (float(value) for value in scores.aminmax())
         if low < -_TOLERANCE or high > 1 + _TOLERANCE:

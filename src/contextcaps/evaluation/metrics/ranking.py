@@ -31,7 +31,8 @@ def average_precision(
 
     Args:
         scores: [n, J], a tensor or a NumPy array (memory-mapped, too), of any floating type.
-        targets: [n, J], 1 where the class is present, 0 where not; bool and integer types are fine.
+        targets: [n, J], 1 where the class is present, 0 where not, `UNKNOWN` (255) where that is not known, which no
+            ranking then contains; bool and integer types are fine.
         average: "macro": mean over classes that have a positive; the mAP.
             "micro": all pairs of image and class in one ranking.
             "samples": one ranking of the classes per image, mean over images that have a label.

@@ -2,6 +2,11 @@
 
 The metrics here are our own because they are exact in bounded memory, over memory-mapped scores that several processes
 have written; torchmetrics and scikit-learn, which the tests compare with, hold all pairs in memory or bin the scores.
+
+An unknown label is a target of `UNKNOWN`. Its pair of image and class is given a score of minus infinity, which no
+threshold reaches, and a target of 0: it is never predicted, never present, and stands below all others in a ranking.
+So whatever counts pairs from a score upwards gets what it would get without that pair. Only what counts all pairs,
+whatever their score, has to ask `Pairs.known`.
 """
 
 from collections.abc import Iterator
@@ -9,6 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from torch import Tensor
+
+from contextcaps.data.unknown import UNKNOWN, is_unknown
 
 __all__ = ["CHUNK_BYTES", "PAIR_BYTES", "Array", "Pairs"]
 
@@ -30,7 +37,7 @@ class Pairs:
 
     Args:
         scores: [n, J], of any floating type; half precision is upcast to float32.
-        targets: [n, J], 0 or 1, of any type.
+        targets: [n, J], 0 or 1, of any type; `UNKNOWN` (255) for an unknown label.
         device: device of the pieces; by default that of the scores.
         chunk_bytes: working memory.
     """
@@ -58,7 +65,13 @@ class Pairs:
         self.scores, self.targets = scores, targets
         self.images, self.classes = int(scores.shape[0]), int(scores.shape[1])
         self.chunk_bytes = chunk_bytes
+        self.has_unknown = False
+        """Whether a piece that was read so far has unknown labels."""
         self.device = torch.device(device or (scores.device if isinstance(scores, Tensor) else "cpu"))
+
+    def known(self, scores: Tensor) -> Tensor:
+        """Return which pairs of a piece that was read have a known label, as bool."""
+        return scores > -torch.inf if self.has_unknown else torch.ones_like(scores, dtype=torch.bool)
 
     def rows(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield some images at a time: which, their scores [r, J], and their targets [r, J] as bool."""
@@ -80,12 +93,18 @@ class Pairs:
         scores = _tensor(self.scores[rows, columns]).to(self.device)
         if scores.dtype not in (torch.float32, torch.float64):
             scores = scores.float()  # exact
-        unknown = int(scores.isnan().sum())
-        if unknown:
+        undefined = int(scores.isnan().sum())
+        if undefined:
             kind, piece = ("classes", columns) if rows.start is None else ("images", rows)
             where = f"{kind} {piece.start} to {piece.stop - 1}"
-            raise ValueError(f"scores: expected numbers, got NaN in {unknown} of {scores.numel()} pairs of {where}")
-        return scores, _truth(self.targets[rows, columns]).to(self.device)
+            raise ValueError(f"scores: expected numbers, got NaN in {undefined} of {scores.numel()} pairs of {where}")
+        truth, unknown = (each.to(self.device) for each in _truth(self.targets[rows, columns]))
+        self.has_unknown = self.has_unknown or bool(unknown.any())
+        if self.has_unknown:
+            if bool((scores[~unknown] == -torch.inf).any()):
+                raise ValueError("scores: expected finite ones beside unknown labels, got minus infinity")
+            scores = scores.masked_fill(unknown, -torch.inf)
+        return scores, truth
 
 
 def _tensor(piece: Array) -> Tensor:
@@ -95,11 +114,12 @@ def _tensor(piece: Array) -> Tensor:
     return torch.from_numpy(np.array(piece, dtype=piece.dtype.newbyteorder("="), subok=False))
 
 
-def _truth(piece: Array) -> Tensor:
-    """Return targets as bool; raise for anything but 0 and 1."""
+def _truth(piece: Array) -> tuple[Tensor, Tensor]:
+    """Return which targets are 1, and which are unknown; raise for anything but 0, 1 and `UNKNOWN`."""
     if piece.dtype in (torch.bool, np.dtype(bool)):
-        return _tensor(piece)
-    present = piece == 1
-    if not bool((present | (piece == 0)).all()):
-        raise ValueError("targets: expected 0 and 1 only (or bool), got other values")
-    return _tensor(present)
+        present = _tensor(piece)
+        return present, torch.zeros_like(present)
+    present, unknown = piece == 1, is_unknown(piece) if isinstance(piece, Tensor) else piece == UNKNOWN
+    if not bool((present | (piece == 0) | unknown).all()):
+        raise ValueError(f"targets: expected 0, 1 and {UNKNOWN} (unknown) only, or bool, got other values")
+    return _tensor(present), _tensor(unknown)

@@ -27,7 +27,7 @@ def tune_thresholds(
 
     Args:
         scores: [n, J], from 0 to 1; float16, bfloat16, float32 or float64.
-        targets: [n, J], 0 or 1.
+        targets: [n, J], 0 or 1, or `UNKNOWN`.
         device, chunk_bytes: as for `average_precision`.
 
     Returns:
@@ -42,7 +42,7 @@ def tune_thresholds(
         return torch.full((pairs.classes,), _FALLBACK, dtype=torch.float64)
     found = [torch.empty(0, dtype=torch.float64)]
     for _, part, truth in pairs.columns():
-        require_chances(part)
+        require_chances(part, pairs.known(part))
         found.append(_best(part, truth).double().cpu())
     return torch.cat(found)
 
@@ -52,6 +52,7 @@ def _best(scores: Tensor, targets: Tensor) -> Tensor:
     ranking = rank(scores, targets)
     values = ranking.scores  # [c, n]
     below = torch.cat([torch.zeros_like(values[:, :1]), values[:, :-1]], dim=1)  # [c, n]
+    below = below.masked_fill(below == -torch.inf, 0.0)  # a pair whose label is unknown
     middle = below + (values - below) / 2
     middle = torch.where(middle > below, middle, values)  # [c, n]: between neighbours in their type there is no number
     place = torch.arange(values.shape[1], device=values.device)

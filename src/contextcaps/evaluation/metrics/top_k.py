@@ -1,4 +1,4 @@
-"""Count how many of the k classes with the highest scores are present."""
+"""Count how many of the k classes with the highest scores are present, among the classes that are known of an image."""
 
 import dataclasses
 
@@ -21,11 +21,12 @@ class TopK:
     """[...], present classes among the k best of each image, all images together."""
     present: Tensor
     """[...], present classes of all images."""
-    images: int
+    predicted: Tensor
+    """[...], classes predicted: k for each image, or all of those that are known of it where they are fewer."""
 
     def summary(self) -> dict[str, Tensor]:
         """Return precision, recall and F1, each [...]; recall and F1 are NaN if nothing is present anywhere."""
-        predicted = torch.full_like(self.present, self.k * self.images)
+        predicted = self.predicted
         nothing = torch.where(self.present > 0, 0.0, torch.nan)
         return {
             "precision": ratio(self.hits, predicted),
@@ -45,11 +46,11 @@ def count_top_k(
     """Count the hits among the k (at most J) best of each image; other arguments as for `average_precision`."""
     pairs = Pairs(scores, targets, device, chunk_bytes)
     k = min(require_count("k", k), pairs.classes)
-    total = torch.zeros(2, dtype=torch.float64, device=pairs.device)
+    total = torch.zeros(3, dtype=torch.float64, device=pairs.device)
     for _, part, truth in pairs.rows():
-        total += torch.stack([hits(part, truth, k).sum(), truth.sum().double()])
-    found, present = total.cpu()
-    return TopK(k, found, present, pairs.images)
+        predicted = pairs.known(part).sum(1).clamp_max(k).sum()
+        total += torch.stack([hits(part, truth, k).sum(), truth.sum().double(), predicted.double()])
+    return TopK(k, *total.cpu())
 
 
 def hits(scores: Tensor, targets: Tensor, k: int) -> Tensor:

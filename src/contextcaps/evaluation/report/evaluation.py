@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from contextcaps.data.unknown import is_unknown
 from contextcaps.evaluation.metrics.bootstrap import TOP, Bootstrap, bootstrap
 from contextcaps.evaluation.metrics.calibration import Calibration, count_calibration
 from contextcaps.evaluation.metrics.decisions import Decisions, count_decisions
@@ -81,6 +82,8 @@ class Evaluation:
     images: int
     positives: int
     """Pairs of image and class that are present."""
+    unknown: int
+    """Pairs of which the data do not know whether the class is present; no figure counts them."""
     classes: tuple[ClassFigures, ...]
     """[J], in the order of the network's classes."""
     metrics: dict[str, Metric]
@@ -122,7 +125,7 @@ def evaluate_predictions(
 
     Args:
         predictions: on the data to evaluate.
-        frequencies: [J], the share of training images that show each class.
+        frequencies: [J], the share of training images that show each class, among those where it is known.
         thresholds: [J], tuned on validation data (`tune_thresholds`); without them there are no figures at tuned ones.
         seed: of the resampling.
         resamples: how many; by default as many as `default_resamples` gives.
@@ -156,6 +159,7 @@ def evaluate_predictions(
     return Evaluation(
         images=images,
         positives=int(model.decisions["0.5"].present.sum()),
+        unknown=int(is_unknown(predictions.targets).sum()),
         classes=_class_figures(predictions.classes, model, prior),
         metrics=metrics,
         reliability={"model": _reliability(model.calibration), "prior": _reliability(prior.calibration)},

@@ -70,10 +70,16 @@ def _explained(evaluation: Evaluation) -> str:
         if left_out
         else f"All {classes} have a positive here."
     )
+    pairs = evaluation.images * len(evaluation.classes)
+    unknown = (
+        f" {evaluation.unknown:,} of {pairs:,} pairs of image and class count nowhere, as the data do not know them."
+        if evaluation.unknown
+        else ""
+    )
     return (
-        f"On {counted(evaluation.images, 'image')} with {counted(evaluation.positives, 'label')}. In percent, but for "
-        f"the Brier score; in brackets, 95 % intervals by bootstrap over images ({evaluation.resamples} resamples, "
-        f"seed {evaluation.seed}). The constant prior gives every image the same score for a class, without looking "
-        "at it: how often the class is in the training data, as far as the model says it, or else in these. At tuned "
-        f"thresholds it always says every class that it has seen. {without}"
+        f"On {counted(evaluation.images, 'image')} with {counted(evaluation.positives, 'label')}.{unknown} In percent, "
+        "but for the Brier score; in brackets, 95 % intervals by bootstrap over images "
+        f"({evaluation.resamples} resamples, seed {evaluation.seed}). The constant prior gives every image the same "
+        "score for a class, without looking at it: how often the class is in the training data, as far as the model "
+        f"says it, or else in these. At tuned thresholds it always says every class that it has seen. {without}"
     )

@@ -76,6 +76,7 @@ def metrics_table(evaluation: Evaluation) -> Table:
     left_out = evaluation.left_out
     title = f"{counted(evaluation.images, 'image')}, {counted(len(evaluation.classes), 'class')}"
     title += f", {left_out} of them without a positive and left out of class means" if left_out else ""
+    title += f"; {counted(evaluation.unknown, 'unknown label')} not counted" if evaluation.unknown else ""
     note = (
         "In percent, but for the Brier score. The constant prior gives every image the same scores. "
         f"Intervals: basic bootstrap over images, {evaluation.resamples} "

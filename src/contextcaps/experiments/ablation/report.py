@@ -269,7 +269,7 @@ def _model(
 
 def _gains(runs: Sequence[RunResult], others: Sequence[RunResult], tested: Tested) -> tuple[ClassGain, ...]:
     """Return the gain of each class with a positive, the largest first."""
-    present = tested.targets.astype(np.int64)  # [n, J]
+    present = (tested.targets == 1).astype(np.int64)  # [n, J]
     labels = present.sum(axis=1)  # [n]
     found = []
     for index, name in enumerate(tested.classes):

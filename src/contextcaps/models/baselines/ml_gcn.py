@@ -69,14 +69,18 @@ def label_graph(targets: Tensor, threshold: float = 0.4, neighbours: float = 0.2
     place of 1 − p and p = 0.2, the same proportion.)
 
     Args:
-        targets: [n, J], multi-hot.
+        targets: [n, J], multi-hot; NaN where a label is unknown. N_i then counts, for each j, the images in which j is
+            known.
         threshold: τ.
         neighbours: p, the weight that a label's neighbours have together.
     """
-    together = torch.zeros(targets.shape[1], targets.shape[1], dtype=torch.float64, device=targets.device)  # [J, J]
+    shape = 2, targets.shape[1], targets.shape[1]
+    together, shown = torch.zeros(*shape, dtype=torch.float64, device=targets.device)  # [J, J]
     for part in targets.split(65536):  # a million images of a thousand classes would be 8 GB of float64
-        together += part.double().T @ part.double()
-    chances = together / together.diagonal().clamp_min(1)[:, None]  # [J, J], P(j | i)
+        present = part.double().nan_to_num(0.0)  # [n, J]
+        together += present.T @ present
+        shown += present.T @ (~part.isnan()).double()
+    chances = together / shown.clamp_min(1)  # [J, J], P(j | i)
     near = (chances >= threshold).double().fill_diagonal_(0)  # [J, J]
     weighted = neighbours * near / near.sum(dim=1, keepdim=True).clamp_min(1)  # [J, J]
     weighted += (1 - neighbours) * torch.eye(len(weighted), dtype=weighted.dtype, device=weighted.device)
