@@ -35,6 +35,12 @@ class TagImages(Command):
     """Keep the rows of FILE, and tag only images without one; those that could not be read are tried again."""
     threshold: Annotated[float | None, tyro.conf.arg(metavar="SCORE")] = None
     """The score from which any class counts as present, instead of each class's own."""
+    precision_at_least: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """Choose one threshold for all classes: the lowest with which this share of the tags of the validation images was
+    right, such as 0.8."""
+    recall_at_least: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """Choose one threshold for all classes: the highest with which this share of the labels of the validation images
+    was found, such as 0.9."""
     top_k: Number = None
     """At most so many tags for each image; with --threshold 0 exactly so many."""
     scores: Literal["tags", "all"] = "tags"
@@ -77,6 +83,8 @@ class TagImages(Command):
         taggings = tagger.tag_stream(
             images if journal is None else journal.left(images),
             threshold=self.threshold,
+            precision_at_least=self.precision_at_least,
+            recall_at_least=self.recall_at_least,
             top_k=self.top_k,
             batch_size=self.batch_size,
             workers=self.workers,

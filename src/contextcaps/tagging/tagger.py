@@ -22,6 +22,7 @@ from contextcaps.data.images import BadImage
 from contextcaps.data.problems import DataError
 from contextcaps.models.loading import load_model
 from contextcaps.models.network import CapsuleNetwork
+from contextcaps.models.score_bands import ScoreBands
 from contextcaps.models.trained import Trained
 from contextcaps.out_of_memory import NotEnoughMemory, is_out_of_memory
 from contextcaps.tagging.known import known_row
@@ -45,6 +46,9 @@ class Tag:
     """The score from which the class counted as present."""
     given: bool = False
     """Given as a known label rather than predicted."""
+    precision: float | None = None
+    """Of the validation pairs of image and class with about this score, the share in which the class was there. None
+    where the model has no such count, and where labels were given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +87,7 @@ class Tagger:
         self.trained = trained
         self.classes: tuple[str, ...] = config.class_names or tuple(str(index) for index in range(config.num_classes))
         self.thresholds: tuple[float, ...] = (_UNTUNED,) * len(self.classes) if trained is None else trained.thresholds
+        self.score_bands = ScoreBands() if trained is None else trained.score_bands
 
     def __repr__(self) -> str:
         return f"Tagger({self.network.config.model}, {len(self.classes)} classes, on {self.device})"
@@ -92,6 +97,8 @@ class Tagger:
         images: Any,
         *,
         threshold: float | None = None,
+        precision_at_least: float | None = None,
+        recall_at_least: float | None = None,
         top_k: int | None = None,
         batch_size: int = 64,
         workers: int | None = None,
@@ -104,6 +111,10 @@ class Tagger:
             images: one or many of: a path, an encoded file's bytes, a PIL image, pixels [H, W, 3] as a numpy array of
                 bytes, a tensor [3, H, W] of bytes or of values 0…1. Each is squashed to the network's size.
             threshold: the score from which any class counts as present, instead of each class's own.
+            precision_at_least: one threshold for all classes instead, the lowest with which this share of the tags of
+                the validation images was right, such as 0.8.
+            recall_at_least: one threshold for all classes instead, the highest with which this share of the labels of
+                the validation images was found.
             top_k: at most so many tags for each image; with `threshold=0` exactly so many.
             batch_size: images to compute at once.
             workers: images to decode at once; as many as there are cores by default.
@@ -111,7 +122,13 @@ class Tagger:
             known: known labels of all these images, such as {"oven": True, "bed": False}: class → is it present.
                 They become tags, and the model uses them for the other classes. Needs a network with a decision field.
         """
-        options: dict[str, Any] = {"threshold": threshold, "top_k": top_k, "batch_size": batch_size}
+        options: dict[str, Any] = {
+            "threshold": threshold,
+            "precision_at_least": precision_at_least,
+            "recall_at_least": recall_at_least,
+            "top_k": top_k,
+            "batch_size": batch_size,
+        }
         return list(self.tag_stream(images, workers=workers, on_bad=on_bad, known=known, **options))
 
     def tag_stream(
@@ -119,6 +136,8 @@ class Tagger:
         images: Any,
         *,
         threshold: float | None = None,
+        precision_at_least: float | None = None,
+        recall_at_least: float | None = None,
         top_k: int | None = None,
         batch_size: int = 64,
         workers: int | None = None,
@@ -126,14 +145,12 @@ class Tagger:
         known: Mapping[str, bool] | None = None,
     ) -> Generator[Tagging, None, None]:
         """Yield the results of `tag` one by one: for any number of images, of which two batches are in memory."""
-        if threshold is not None and not 0 <= threshold <= 1:
-            raise ValueError(f"threshold: expected a score from 0 to 1, got {threshold}")
         for name, value in (("top_k", top_k), ("batch_size", batch_size), ("workers", workers)):
             if value is not None and value < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
         if on_bad not in ("report", "stop"):
             raise ValueError(f"on_bad: expected 'report' or 'stop', got {on_bad!r}")
-        thresholds = self.thresholds if threshold is None else (float(threshold),) * len(self.classes)
+        thresholds = self.choose_thresholds(threshold, precision_at_least, recall_at_least)
         known = dict(known or {})
         row = self._known_row(known)
         decoded = self._decoded(as_images(images), batch_size, workers or default_workers())
@@ -154,6 +171,46 @@ class Tagger:
                         yield tagging
 
         return stream()
+
+    def choose_thresholds(
+        self,
+        threshold: float | None = None,
+        precision_at_least: float | None = None,
+        recall_at_least: float | None = None,
+    ) -> tuple[float, ...]:
+        """Return the threshold of each class [J], as `tag` uses them for these arguments, of which one may be given.
+
+        Raises:
+            ValueError: of an argument out of range, of two, and where the model does not know such a threshold.
+        """
+        shares = {"precision_at_least": precision_at_least, "recall_at_least": recall_at_least}
+        given = [name for name, value in {"threshold": threshold, **shares}.items() if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"{given[1]}: chooses thresholds as {given[0]} does; expected one of them")
+        if threshold is not None and not 0 <= threshold <= 1:
+            raise ValueError(f"threshold: expected a score from 0 to 1, got {threshold}")
+        for name, share in shares.items():
+            if share is not None and not 0 < share <= 1:
+                raise ValueError(f"{name}: expected a share above 0 and at most 1, such as 0.8, got {share}")
+        if not given:
+            return self.thresholds
+        bands = self.score_bands
+        if threshold is None and not bands.bands:
+            raise ValueError(
+                f"{given[0]}: this model does not know what its scores were worth on validation images, as it was not "
+                "trained by this version, or on too few of them; give a threshold instead, or train it again"
+            )
+        if precision_at_least is not None:
+            threshold = bands.threshold_of_precision(precision_at_least)
+            best = bands.best_precision()
+        elif recall_at_least is not None:
+            threshold = bands.threshold_of_recall(recall_at_least)
+            best = bands.best_recall()
+        if threshold is None:
+            raise ValueError(
+                f"{given[0]}: no threshold reached {shares[given[0]]} on the validation images; the most was {best:.3f}"
+            )
+        return (float(threshold),) * len(self.classes)
 
     def _decoded(
         self, images: Iterable[Any], batch_size: int, workers: int
@@ -222,7 +279,11 @@ class Tagger:
         for given, is_present in known.items():
             above[self.classes.index(given)] = is_present  # also with a threshold of 0
         present = order[above[order]][:top_k].tolist()
-        tags = (Tag(self.classes[j], float(scores[j]), thresholds[j], given=self.classes[j] in known) for j in present)
+        tags = []
+        for j in present:
+            score = float(scores[j])
+            precision = None if known else self.score_bands.precision(score)  # it was counted without known labels
+            tags.append(Tag(self.classes[j], score, thresholds[j], self.classes[j] in known, precision))
         return Tagging(name, tuple(tags), scores=scores, given=known)
 
 
