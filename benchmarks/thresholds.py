@@ -64,9 +64,7 @@ def compare(file: Path) -> tuple[list[list[str]], list[list[str]]]:
     for name, limit in ways.items():
         figures = count_decisions(test, truth, limit).summary()
         lowest = float(torch.as_tensor(limit).min())
-        decisions.append(
-            [file.stem, name, *(f"{100 * float(figures[each]):.1f}" for each in FIGURES), f"{lowest:.2g}"]
-        )
+        decisions.append([file.stem, name, *(f"{100 * float(figures[each]):.1f}" for each in FIGURES), f"{lowest:.2g}"])
     bands = count_bands(val, val_truth)
     asked = []
     for share in SHARES:

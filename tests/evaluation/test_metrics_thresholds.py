@@ -46,7 +46,9 @@ def test_the_shared_threshold_is_the_best_of_all(data) -> None:
         return float(figures["CF1"] + figures["OF1"])
 
     if targets.any():
-        others = {(math.floor(score * LEVELS) + more) / LEVELS for score in scores.flatten().tolist() for more in (0, 1)}
+        others = {
+            (math.floor(score * LEVELS) + more) / LEVELS for score in scores.flatten().tolist() for more in (0, 1)
+        }
         assert worth(tuned.shared) >= max(worth(other) for other in others if 0 < other < 1) - 1e-12
     else:
         assert tuned.shared == 0.5
@@ -155,5 +157,5 @@ def test_what_no_threshold_reaches() -> None:
     ids=["few", "more-present", "no-end", "order"],
 )
 def test_bands_are_checked(rows) -> None:
-    with pytest.raises(ValueError, match="bands? of scores: expected"):
+    with pytest.raises(ValueError, match=r"bands? of scores: expected"):
         ScoreBands(tuple(ScoreBand(*row) for row in rows))

@@ -123,7 +123,11 @@ def test_many_classes_are_not_all_in_the_card() -> None:
         ("metrics", [1], r"metrics: expected names and values, got \[1\]"),
         ("versions", "1.0", "versions: expected names and values, got '1.0'"),
         ("floor", "low", "floor: expected a number or null, got 'low'"),
-        ("score_bands", [{"lowest": 0.0, "pairs": 3, "present": 4}], "cut off or not written by contextcaps .*at least 50"),
+        (
+            "score_bands",
+            [{"lowest": 0.0, "pairs": 3, "present": 4}],
+            "cut off or not written by .*at least 50",
+        ),
         ("score_bands", [{"lowest": 0.5, "pairs": 90, "present": 4}], "cut off or not written by .*the last from 0 on"),
         ("score_bands", 7, "cut off or not written by contextcaps"),
         ("moon", 1, "cut off or not written by contextcaps"),

@@ -19,7 +19,7 @@ class ScoreBand:
     """Pairs of them in which the image shows the class."""
 
     def __post_init__(self) -> None:
-        if not (0 <= self.lowest <= 1 and LEAST_PAIRS <= self.pairs and 0 <= self.present <= self.pairs):
+        if not (0 <= self.lowest <= 1 and self.pairs >= LEAST_PAIRS and 0 <= self.present <= self.pairs):
             raise ValueError(
                 f"a band of scores: expected its lowest from 0 to 1, at least {LEAST_PAIRS} pairs, and no more present "
                 f"than pairs, got {self.lowest}, {self.pairs}, {self.present}"

@@ -9,8 +9,8 @@ from typing import Any
 
 from contextcaps.atomic import write_atomically
 from contextcaps.models.config import ModelConfig
-from contextcaps.models.score_bands import ScoreBand, ScoreBands
 from contextcaps.models.saving import ModelFileError, replace_card
+from contextcaps.models.score_bands import ScoreBand, ScoreBands
 
 __all__ = ["TRAINED_FILE", "Trained", "preprocessing"]
 

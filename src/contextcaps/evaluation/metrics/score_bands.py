@@ -18,7 +18,7 @@ def count_bands(
     device: torch.device | str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> ScoreBands:
-    """Divide the scores of all classes into bands, from the highest down, and count in each how often the class is there.
+    """Divide the scores of all classes into bands, from the highest down, and count how often the class is there.
 
     A band ends where it has at least `LEAST_PAIRS` pairs and two in a hundred of all positives, so that there are at
     most some fifty. The last begins at 0. With fewer pairs than `LEAST_PAIRS` there are none.
