@@ -1,4 +1,4 @@
-"""Decisions at thresholds, top-k, tuned thresholds, calibration, and the constant prior."""
+"""Decisions at thresholds, top-k, calibration, and the constant prior."""
 
 import itertools
 import math
@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, f1_score, precision_score, recall_score
 from test_metrics_ranking import TINY, scored
-from torch import Tensor
 
 from contextcaps.evaluation.metrics import (
     average_precision,
@@ -19,7 +18,6 @@ from contextcaps.evaluation.metrics import (
     count_top_k,
     prior_scores,
     prior_thresholds,
-    tune_thresholds,
 )
 from contextcaps.extras import import_extra
 
@@ -84,58 +82,9 @@ def test_top_k_is_the_mean_over_all_ways_to_break_ties(data, k) -> None:
         assert float(summary["F1"]) == pytest.approx(2 * expected / (taken * len(scores) + int(targets.sum())))
 
 
-def best_f1(scores: Tensor, targets: Tensor) -> tuple[float, int]:
-    """The highest F1 of one class that a threshold in (0, 1) can give, and with how few images said at best."""
-    found = []
-    for threshold in {float(score) for score in scores if score > 0} | {0.999999}:
-        said = scores >= threshold
-        total = int(said.sum() + targets.sum())
-        found.append((2 * int((said & (targets == 1)).sum()) / total if total else 0.0, -int(said.sum())))
-    value, count = max(found)
-    return value, -count
-
-
-@given(data=scored(), chunk_bytes=st.sampled_from([1, 2**28]))
-def test_tuned_thresholds_have_the_best_f1_and_of_equals_the_fewest_tags(data, chunk_bytes) -> None:
-    scores, targets = data
-    thresholds = tune_thresholds(scores, targets, chunk_bytes=chunk_bytes)
-    assert thresholds.shape == (scores.shape[1],)
-    assert bool(((thresholds > 0) & (thresholds < 1)).all())
-    decisions = count_decisions(scores, targets, thresholds)
-    for j in range(scores.shape[1]):
-        value, said = best_f1(scores[:, j], targets[:, j])
-        if value:
-            assert (float(decisions.f1[j]), int(decisions.predicted[j])) == (value, said)
-        else:
-            assert int(decisions.predicted[j]) == 0
-            assert thresholds[j] >= 0.5
-    narrow = scores >= thresholds.float()
-    torch.testing.assert_close(narrow, scores >= thresholds)  # the same in the scores' own type
-
-
-def test_thresholds_are_halfway_between_neighbours() -> None:
-    scores = torch.tensor([[0.25, 0.5, 0.1, 0.9], [0.5, 0.5, 0.2, 0.2], [0.75, 0.0, 0.3, 0.1]])
-    targets = torch.tensor([[0, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]])
-    assert tune_thresholds(scores, targets).tolist() == pytest.approx([0.375, 0.25, 0.5, 0.95])
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_thresholds_between_scores_that_touch(dtype) -> None:
-    one = torch.tensor(0.5, dtype=dtype)
-    above = torch.nextafter(one, torch.ones((), dtype=dtype))
-    scores = torch.stack([one, above, torch.ones((), dtype=dtype)])[:, None]
-    for targets in ([[0], [1], [1]], [[0], [0], [1]], [[0], [0], [0]]):
-        (threshold,) = tune_thresholds(scores, torch.tensor(targets))
-        assert 0 < threshold < 1
-        if any(map(sum, targets)):
-            assert (scores.double() >= threshold).int().tolist() == targets
-
-
-def test_thresholds_of_no_images_and_of_logits() -> None:
-    assert tune_thresholds(torch.rand(0, 2), torch.rand(0, 2).int()).tolist() == [0.5, 0.5]
-    for function in (tune_thresholds, count_calibration):
-        with pytest.raises(ValueError, match="expected chances from 0 to 1, got -3 to 4; logits need a sigmoid"):
-            function(torch.tensor([[-3.0], [4.0]]), torch.tensor([[0], [1]]))
+def test_calibration_of_logits() -> None:
+    with pytest.raises(ValueError, match="expected chances from 0 to 1, got -3 to 4; logits need a sigmoid"):
+        count_calibration(torch.tensor([[-3.0], [4.0]]), torch.tensor([[0], [1]]))
 
 
 @given(data=scored(), chunk_bytes=st.sampled_from([TINY, 2**28]))
@@ -170,8 +119,6 @@ def test_the_prior_says_the_same_of_every_image_in_the_memory_of_one() -> None:
     torch.testing.assert_close(average_precision(scores, targets, None), targets.double().mean(0))
     said = count_decisions(scores, targets, prior_thresholds(frequencies)).predicted
     assert said.tolist() == [200, 200, 0, 200]
-    tuned = count_decisions(scores, targets, tune_thresholds(scores, targets)).predicted  # what tuning would do
-    assert tuned.tolist() == [200, 200, 0, 200]
 
 
 @pytest.mark.parametrize("frequencies", [(0.5, 1.5), (math.nan,), ((0.5,),)], ids=["above 1", "nan", "shape"])

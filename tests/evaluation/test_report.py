@@ -32,7 +32,7 @@ def predictions(images: int = 80, classes: int = 6, seed: int = 0) -> Prediction
 
 
 def evaluate(given: Predictions, tuned: bool = True) -> Evaluation:
-    thresholds = tune_thresholds(given.scores, given.targets) if tuned else None
+    thresholds = tune_thresholds(given.scores, given.targets).each if tuned else None
     return evaluate_predictions(given, tuple(given.targets.float().mean(0).tolist()), thresholds, 3, resamples=30)
 
 
@@ -49,7 +49,7 @@ def test_figures_of_the_model_and_beside_them_of_the_prior(evaluation) -> None:
         metric = evaluation.metrics[name]
         assert metric.model.value == float(average_precision(given.scores, given.targets, average))
         assert metric.prior.value == float(average_precision(prior, given.targets, average))
-    thresholds = tune_thresholds(given.scores, given.targets)
+    thresholds = tune_thresholds(given.scores, given.targets).each
     tuned = count_decisions(given.scores, given.targets, thresholds)
     assert evaluation.metrics["CF1@tuned"].model.value == float(tuned.summary()["CF1"])
     assert evaluation.metrics["CR@tuned"].prior.value == 1  # it says every class that it has seen
@@ -65,6 +65,36 @@ def test_figures_of_the_model_and_beside_them_of_the_prior(evaluation) -> None:
     assert first.prior_average_precision == pytest.approx(float(frequencies[0]))
     assert math.isnan(evaluation.classes[-1].average_precision)
     assert sum(evaluation.reliability["model"].pairs) == 480
+
+
+def test_tuned_thresholds_that_are_worse_than_one_half_are_told(tmp_path) -> None:
+    given = predictions(images=300)
+    frequencies = tuple(given.targets.float().mean(0).tolist())
+    found = evaluate_predictions(given, frequencies, (0.002,) * 6, 3, resamples=30)
+    assert found.tuned_worse == ("OF1",) or found.tuned_worse == ("CF1", "OF1")
+    gain = found.metrics["OF1@tuned"].model.value - found.metrics["OF1@0.5"].model.value
+    assert found.tuned_gains["OF1"].value == pytest.approx(gain)
+    assert found.tuned_gains["OF1"].low <= found.tuned_gains["OF1"].high < 0
+    figures = [percent(found.metrics[f"OF1@{name}"].model.value) for name in ("tuned", "0.5")]
+    sentence = f"OF1 {figures[0]} instead of {figures[1]}"
+    write_report(found, tmp_path, "A title", FACTS)
+    document = json.loads((tmp_path / "evaluation.json").read_text())
+    assert document["tuned_worse"] == list(found.tuned_worse)
+    assert document["tuned_gains"]["OF1"]["value"] == pytest.approx(gain)
+    console = Console(file=io.StringIO(), width=80)
+    evaluation_tables(found)[0].print(console)
+    for text in (console.file.getvalue(), (tmp_path / "evaluation.md").read_text()):
+        assert "tuned thresholds are worse than 0.5 on these images" in " ".join(text.split())
+        assert sentence in " ".join(text.split())
+
+
+@pytest.mark.parametrize("thresholds", [None, (0.5,) * 6], ids=["untuned", "equal"])
+def test_nothing_is_told_of_thresholds_that_are_not_worse(thresholds, tmp_path) -> None:
+    found = evaluate_predictions(predictions(), (0.2,) * 6, thresholds, 3, resamples=30)
+    assert found.to_dict()["tuned_worse"] == []
+    assert set(found.tuned_gains) == (set() if thresholds is None else {"CF1", "OF1"})
+    write_report(found, tmp_path, "A title", FACTS)
+    assert "worse than 0.5" not in (tmp_path / "evaluation.md").read_text()
 
 
 def test_the_same_seed_gives_the_same_evaluation(evaluation) -> None:

@@ -21,7 +21,7 @@ ROWS = [
     Tagging("photos/a, b.jpg", (Tag("image", 0.9, 0.5), Tag("été", 0.5, 0.1)), scores=SCORES),
     Tagging("new\nline.png", (), scores=SCORES / 2),
     Tagging("bad.jpg", (), error='it begins "hello", not an image'),
-    Tagging(3, (Tag('a "quoted", name', 0.25, 0.2),), scores=SCORES / 4),
+    Tagging(3, (Tag('a "quoted", name', 0.25, 0.2, precision=0.31337),), scores=SCORES / 4),
     Tagging(STRANGE, (), scores=SCORES),
 ]
 
@@ -40,6 +40,7 @@ def test_json_lines(all_scores, tmp_path) -> None:
     rows = [json.loads(line) for line in lines]
     assert [row["image"] for row in rows] == [row.image for row in ROWS]  # names that are no UTF-8 included
     assert rows[0]["tags"] == [{"name": "image", "score": 0.9}, {"name": "été", "score": 0.5}]
+    assert rows[3]["tags"] == [{"name": 'a "quoted", name', "score": 0.25, "precision": 0.31}]
     assert [row.get("error") for row in rows] == [row.error for row in ROWS]
     assert rows[2].keys() == {"image", "tags", "error"}
     if all_scores:

@@ -82,6 +82,8 @@ def test_names_come_from_standard_input(model, album, capsys, monkeypatch) -> No
         (["MODEL", "a.jpg", "--out", "ALBUM"], "expected a file"),
         (["MODEL", "a.jpg", "--out", "/dev/null"], "expected a file"),
         (["MODEL", "a.jpg", "--threshold", "2"], "threshold: expected a score from 0 to 1"),
+        (["MODEL", "a.jpg", "--precision-at-least", "0.8"], "precision_at_least: this model does not know"),
+        (["MODEL", "a.jpg", "--recall-at-least", "90"], "recall_at_least: expected a share above 0 and at most 1"),
         (["MODEL", "a.jpg", "--top-k", "0"], "top_k: expected at least 1"),
         (["MODEL", "a.jpg", "--batch-size", "0"], "batch_size: expected at least 1"),
         (["MODEL", "a.jpg", "--device", "tpu"], "tpu"),

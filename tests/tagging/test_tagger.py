@@ -16,6 +16,7 @@ import contextcaps
 from contextcaps.data import DataError
 from contextcaps.models import loading
 from contextcaps.models.saving import ModelFileError
+from contextcaps.models.score_bands import ScoreBand, ScoreBands
 from contextcaps.models.trained import Trained
 from contextcaps.tagging import Tagger, load
 
@@ -442,3 +443,69 @@ def test_thresholds_of_other_classes_are_refused(model, tmp_path) -> None:
     Trained((0.1, 0.2), (0.1, 0.2), 0, "x", 1).write(tmp_path / "mixed", other)
     with pytest.raises(ModelFileError, match="its classes are not those of the network"):
         load(tmp_path / "mixed")
+
+
+BANDS = ScoreBands((ScoreBand(0.2, 50, 40), ScoreBand(0.05, 100, 30), ScoreBand(0.0, 850, 30)))
+
+
+@pytest.fixture(scope="module")
+def knowing(network, tmp_path_factory):
+    """A tagger of a model that knows what its scores were worth."""
+    folder = tmp_path_factory.mktemp("knowing")
+    network.save_pretrained(folder)
+    trained = Trained(THRESHOLDS, (0.1,) * 5, seed=7, data="scenes", epoch=1, floor=0.0, score_bands=BANDS)
+    trained.write(folder, network.config)
+    return contextcaps.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "threshold"),
+    [
+        ({"precision_at_least": 0.8}, 0.2),
+        ({"precision_at_least": 0.4}, 0.05),
+        ({"recall_at_least": 0.4}, 0.2),
+        ({"recall_at_least": 0.7}, 0.05),
+        ({"threshold": 0.3}, 0.3),
+    ],
+    ids=str,
+)
+def test_thresholds_by_precision_or_recall(knowing, pictures, wanted, threshold) -> None:
+    assert knowing.choose_thresholds(**wanted) == (threshold,) * 5
+    for tagging in knowing.tag(pictures, **wanted):
+        assert len(tagging.tags) == sum(score >= np.float32(threshold) for score in tagging.scores.tolist())
+        assert all(tag.threshold == threshold for tag in tagging.tags)
+
+
+def test_without_a_wish_the_thresholds_are_the_models_own(knowing) -> None:
+    assert knowing.choose_thresholds() == THRESHOLDS
+
+
+def test_a_tag_has_the_precision_of_its_score(knowing, loaded, pictures) -> None:
+    found = [tag for tagging in knowing.tag(pictures, threshold=0) for tag in tagging.tags]
+    assert {tag.precision for tag in found} <= {40 / 50, 30 / 100, 30 / 850}
+    assert all(tag.precision == BANDS.precision(tag.score) for tag in found)
+    assert all(tag.precision is None for tag in loaded.tag(pictures[0], threshold=0)[0].tags)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"precision_at_least": 0.9}, "no threshold reached 0.9 on the validation images; the most was 0.800"),
+        ({"recall_at_least": 0.8}, "no threshold reached 0.8 on the validation images; the most was 0.700"),
+        ({"precision_at_least": 80}, "expected a share above 0 and at most 1, such as 0.8, got 80"),
+        ({"recall_at_least": 0.0}, "recall_at_least: expected a share above 0"),
+        ({"recall_at_least": float("nan")}, "recall_at_least: expected a share above 0"),
+        ({"precision_at_least": 0.5, "threshold": 0.5}, "precision_at_least: chooses thresholds as threshold does"),
+        ({"precision_at_least": 0.5, "recall_at_least": 0.5}, "recall_at_least: chooses .* as precision_at_least does"),
+    ],
+    ids=str,
+)
+def test_a_wish_that_cannot_be_met_is_refused(knowing, pictures, wanted, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        knowing.tag_stream(pictures, **wanted)
+
+
+@pytest.mark.parametrize("wanted", ["precision_at_least", "recall_at_least"])
+def test_a_model_that_does_not_know_its_precision_says_so(loaded, pictures, wanted) -> None:
+    with pytest.raises(ValueError, match=f"{wanted}: this model does not know what its scores were worth"):
+        loaded.tag(pictures, **{wanted: 0.8})

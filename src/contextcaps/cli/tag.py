@@ -38,6 +38,12 @@ class TagImages(Command):
     """Write a page with a picture of each image and its tags; rows are then written with --out or --format only."""
     threshold: Annotated[float | None, tyro.conf.arg(metavar="SCORE")] = None
     """The score from which any class counts as present, instead of each class's own."""
+    precision_at_least: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """Choose one threshold for all classes: the lowest with which this share of the tags of the validation images was
+    right, such as 0.8."""
+    recall_at_least: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """Choose one threshold for all classes: the highest with which this share of the labels of the validation images
+    was found, such as 0.9."""
     top_k: Number = None
     """At most so many tags for each image; with --threshold 0 exactly so many."""
     scores: Literal["tags", "all"] = "tags"
@@ -85,6 +91,8 @@ class TagImages(Command):
         taggings = tagger.tag_stream(
             images if journal is None else journal.left(images),
             threshold=self.threshold,
+            precision_at_least=self.precision_at_least,
+            recall_at_least=self.recall_at_least,
             top_k=self.top_k,
             batch_size=self.batch_size,
             workers=self.workers,

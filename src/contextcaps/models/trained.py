@@ -10,6 +10,7 @@ from typing import Any
 from contextcaps.atomic import write_atomically
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.saving import ModelFileError, replace_card
+from contextcaps.models.score_bands import ScoreBand, ScoreBands
 
 __all__ = ["TRAINED_FILE", "Trained", "preprocessing"]
 
@@ -25,6 +26,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "val_as_test": (bool, "true or false"),
     "metrics": (dict, "names and values"),
     "versions": (dict, "names and values"),
+    "floor": (float | None, "a number or null"),
 }
 
 _SHOWN = 12  # class names in the model card
@@ -32,7 +34,8 @@ _SHOWN = 12  # class names in the model card
 _CARD = """# {model}, trained
 
 {kind} for multi-label image tagging, trained by contextcaps. It gives each class a score from 0 to 1; a
-class counts as present from a threshold of its own, tuned on the validation images.
+class counts as present from a threshold of its own, tuned on the validation images. The fewer of them show the class,
+the closer its threshold is to one for all classes.
 
 | | |
 |---|---|
@@ -75,6 +78,10 @@ class Trained:
     """Figures on the validation part."""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     """Versions of the packages that trained it, and the commit of this one where it is known."""
+    floor: float | None = None
+    """No threshold is below; None where nobody says so."""
+    score_bands: ScoreBands = dataclasses.field(default_factory=ScoreBands)
+    """How often a class was there in the validation images, by its score; none where they were too few."""
 
     def write(self, folder: Path, config: ModelConfig) -> None:
         """Write it into a model's folder, whole or not at all; update the model's README, too."""
@@ -83,6 +90,7 @@ class Trained:
             **dataclasses.asdict(self),
             "thresholds": dict(zip(names, self.thresholds, strict=True)),
             "frequencies": dict(zip(names, self.frequencies, strict=True)),
+            "score_bands": [dataclasses.asdict(band) for band in self.score_bands.bands],
             "preprocessing": preprocessing(config),
         }
         write_atomically(folder / TRAINED_FILE, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
@@ -103,6 +111,9 @@ class Trained:
                 if list(document[field]) != list(_class_names(config)):
                     raise ModelFileError(f"{path}: its classes are not those of the network beside it")
                 document[field] = tuple(_share(path, field, *each) for each in document[field].items())
+            bands = document.get("score_bands", [])  # older files have none
+            document["score_bands"] = ScoreBands(tuple(ScoreBand(**band) for band in bands))
+            document.setdefault("floor", None)
             for field, (kind, spelled) in _KINDS.items():
                 if not isinstance(document[field], kind) or isinstance(document[field], bool) != (kind is bool):
                     raise ModelFileError(f"{path}: {field}: expected {spelled}, got {document[field]!r}")
@@ -135,6 +146,8 @@ class Trained:
                 f"{100 * self.metrics['val_mAP']:.1f} %; constant scores, which never look at the image, have "
                 f"{100 * prior:.1f} %"
             )
+        if self.floor is not None:
+            rows["lowest score of a tag"] = f"{self.floor:.3f}, unless another threshold is asked for"
         table = "\n".join(f"| {name} | {_literal(value)} |" for name, value in rows.items())
         kind = "A capsule network" if config.capsules is not None else "A network"
         return _CARD.format(model=config.model, kind=kind, table=table)

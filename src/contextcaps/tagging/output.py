@@ -17,7 +17,7 @@ from typing import IO, Any, Literal, NamedTuple, Protocol
 from contextcaps.atomic import replace_atomically
 from contextcaps.extras import import_extra
 from contextcaps.tagging.known import spell_known
-from contextcaps.tagging.tagger import Tagging
+from contextcaps.tagging.tagger import Tag, Tagging
 
 __all__ = [
     "FORMATS",
@@ -36,6 +36,7 @@ FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "cs
 """Suffix of a file → its format."""
 
 _DIGITS = 6  # after the decimal point, in text; a float32 has no more
+_PRECISION_DIGITS = 2  # fifty pairs tell no more
 _ROW_GROUP = 4096  # rows of a Parquet file that are held in memory
 
 
@@ -87,15 +88,13 @@ class Output(abc.ABC):
 class _JsonLines(Output):
     """Writes an object a line: image, tags with name and score, error if there is one, all scores if asked for.
 
-    A tag that was given is marked, and the row lists all given labels, those that are absent, too.
+    A tag that was given is marked, and the row lists all given labels, those that are absent, too. A tag has its
+    expected precision where the model knows it.
     """
 
     def write(self, tagging: Tagging) -> None:
         row: dict[str, Any] = {"image": tagging.image}
-        row["tags"] = [
-            {"name": tag.name, "score": round(tag.score, _DIGITS), **({"given": True} if tag.given else {})}
-            for tag in tagging.tags
-        ]
+        row["tags"] = [_tag_object(tag) for tag in tagging.tags]
         if tagging.given:
             row["given"] = dict(tagging.given)
         if tagging.error is not None:
@@ -118,6 +117,16 @@ class _JsonLines(Output):
                     found.add(row_key(image))
                     self.file.write(line.rstrip(b"\r\n") + b"\n")
         return found
+
+
+def _tag_object(tag: Tag) -> dict[str, Any]:
+    precision = {} if tag.precision is None else {"precision": round(tag.precision, _PRECISION_DIGITS)}
+    return {
+        "name": tag.name,
+        "score": round(tag.score, _DIGITS),
+        **precision,
+        **({"given": True} if tag.given else {}),
+    }
 
 
 class _Csv(Output):

@@ -23,6 +23,7 @@ from contextcaps.data.images import BadImage
 from contextcaps.data.problems import DataError
 from contextcaps.models.loading import load_model
 from contextcaps.models.network import CapsuleNetwork
+from contextcaps.models.score_bands import ScoreBands
 from contextcaps.models.trained import Trained
 from contextcaps.out_of_memory import NotEnoughMemory, is_out_of_memory
 from contextcaps.tagging.known import known_row, place_of_class
@@ -46,6 +47,9 @@ class Tag:
     """The score from which the class counted as present."""
     given: bool = False
     """Given as a known label rather than predicted."""
+    precision: float | None = None
+    """Of the validation pairs of image and class with about this score, the share in which the class was there. None
+    where the model has no such count, and where labels were given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Tagger:
         self.trained = trained
         self.classes: tuple[str, ...] = config.class_names or tuple(str(index) for index in range(config.num_classes))
         self.thresholds: tuple[float, ...] = (_UNTUNED,) * len(self.classes) if trained is None else trained.thresholds
+        self.score_bands = ScoreBands() if trained is None else trained.score_bands
 
     def __repr__(self) -> str:
         return f"Tagger({self.network.config.model}, {len(self.classes)} classes, on {self.device})"
@@ -93,6 +98,8 @@ class Tagger:
         images: Any,
         *,
         threshold: float | Mapping[str, float] | None = None,
+        precision_at_least: float | None = None,
+        recall_at_least: float | None = None,
         top_k: int | None = None,
         batch_size: int = 64,
         workers: int | None = None,
@@ -107,6 +114,10 @@ class Tagger:
                 size.
             threshold: the score from which any class counts as present, instead of each class's own; or such a score
                 for some classes, {"oven": 0.7}, where all others keep their own.
+            precision_at_least: one threshold for all classes instead, the lowest with which this share of the tags of
+                the validation images was right, such as 0.8.
+            recall_at_least: one threshold for all classes instead, the highest with which this share of the labels of
+                the validation images was found.
             top_k: at most so many tags for each image; with `threshold=0` exactly so many.
             batch_size: images to compute at once.
             workers: images to decode at once; as many as there are cores by default.
@@ -118,7 +129,13 @@ class Tagger:
             TypeError: something that is no image, or an argument of the wrong type.
             ValueError: pixels in another layout or range, or an argument out of its range.
         """
-        options: dict[str, Any] = {"threshold": threshold, "top_k": top_k, "batch_size": batch_size}
+        options: dict[str, Any] = {
+            "threshold": threshold,
+            "precision_at_least": precision_at_least,
+            "recall_at_least": recall_at_least,
+            "top_k": top_k,
+            "batch_size": batch_size,
+        }
         return list(self.tag_stream(images, workers=workers, on_bad=on_bad, known=known, **options))
 
     def tag_stream(
@@ -126,6 +143,8 @@ class Tagger:
         images: Any,
         *,
         threshold: float | Mapping[str, float] | None = None,
+        precision_at_least: float | None = None,
+        recall_at_least: float | None = None,
         top_k: int | None = None,
         batch_size: int = 64,
         workers: int | None = None,
@@ -138,7 +157,7 @@ class Tagger:
                 _require_count(name, value)
         if on_bad not in ("report", "stop"):
             raise ValueError(f"on_bad: expected 'report' or 'stop', got {on_bad!r}")
-        thresholds = self._thresholds(threshold)
+        thresholds = self.choose_thresholds(threshold, precision_at_least, recall_at_least)
         if not isinstance(known, Mapping | None):
             raise TypeError(f"known: expected class → True or False, such as {{'oven': True}}, got {known!r}")
         known = dict(known or {})
@@ -162,16 +181,51 @@ class Tagger:
 
         return stream()
 
-    def _thresholds(self, threshold: float | Mapping[str, float] | None) -> tuple[float, ...]:
-        """Return each class's threshold, [J]: its own, unless another is given for it or for all."""
-        if threshold is None:
+    def choose_thresholds(
+        self,
+        threshold: float | Mapping[str, float] | None = None,
+        precision_at_least: float | None = None,
+        recall_at_least: float | None = None,
+    ) -> tuple[float, ...]:
+        """Return the threshold of each class [J], as `tag` uses them for these arguments, of which one may be given.
+
+        Raises:
+            TypeError: a threshold is no number.
+            ValueError: of an argument out of range, of two, and where the model does not know such a threshold.
+        """
+        shares = {"precision_at_least": precision_at_least, "recall_at_least": recall_at_least}
+        given = [name for name, value in {"threshold": threshold, **shares}.items() if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"{given[1]}: chooses thresholds as {given[0]} does; expected one of them")
+        for name, share in shares.items():
+            if share is not None and not 0 < share <= 1:
+                raise ValueError(f"{name}: expected a share above 0 and at most 1, such as 0.8, got {share}")
+        if not given:
             return self.thresholds
-        if not isinstance(threshold, Mapping):
+        if isinstance(threshold, Mapping):
+            thresholds = list(self.thresholds)
+            for name, value in threshold.items():
+                place = place_of_class(name, self.classes, "threshold")
+                thresholds[place] = _score_from(f"threshold: {name}", value)
+            return tuple(thresholds)
+        if threshold is not None:
             return (_score_from("threshold", threshold),) * len(self.classes)
-        thresholds = list(self.thresholds)
-        for name, value in threshold.items():
-            thresholds[place_of_class(name, self.classes, "threshold")] = _score_from(f"threshold: {name}", value)
-        return tuple(thresholds)
+        bands = self.score_bands
+        if not bands.bands:
+            raise ValueError(
+                f"{given[0]}: this model does not know what its scores were worth on validation images, as it was not "
+                "trained by this version, or on too few of them; give a threshold instead, or train it again"
+            )
+        if precision_at_least is not None:
+            chosen, best = bands.threshold_of_precision(precision_at_least), bands.best_precision()
+        else:
+            assert recall_at_least is not None
+            chosen, best = bands.threshold_of_recall(recall_at_least), bands.best_recall()
+        if chosen is None:
+            raise ValueError(
+                f"{given[0]}: no threshold reached {shares[given[0]]} on the validation images; the most was {best:.3f}"
+            )
+        return (float(chosen),) * len(self.classes)
 
     def _decoded(
         self, images: Iterable[Any], batch_size: int, workers: int
@@ -240,7 +294,11 @@ class Tagger:
         for given, is_present in known.items():
             above[self.classes.index(given)] = is_present  # also with a threshold of 0
         present = order[above[order]][:top_k].tolist()
-        tags = (Tag(self.classes[j], float(scores[j]), thresholds[j], given=self.classes[j] in known) for j in present)
+        tags = []
+        for j in present:
+            score = float(scores[j])
+            precision = None if known else self.score_bands.precision(score)  # it was counted without known labels
+            tags.append(Tag(self.classes[j], score, thresholds[j], self.classes[j] in known, precision))
         return Tagging(name, tuple(tags), scores=scores, given=known)
 
 

@@ -3,6 +3,7 @@
 import sys
 
 from contextcaps.models import CapsuleNetwork, ModelConfig
+from contextcaps.models.score_bands import ScoreBand, ScoreBands
 from contextcaps.models.trained import Trained
 from contextcaps.training.loop import Progress
 from contextcaps.training.runs import Run, versions
@@ -32,6 +33,8 @@ def export(run: Run, network_config: ModelConfig, progress: Progress, frequencie
         epoch=int(best["epoch"]),
         metrics={name: value for name, value in best.items() if name.startswith(("val_", "prior_"))},
         versions=versions(),
+        floor=progress.floor,
+        score_bands=ScoreBands(tuple(ScoreBand(*band) for band in progress.score_bands)),
     ).write(run.model_folder, network_config)
 
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from contextcaps.data.loading import Loader
 from contextcaps.data.unknown import class_frequencies
-from contextcaps.evaluation.metrics import average_precision, tune_thresholds
+from contextcaps.evaluation.metrics import average_precision, count_bands, tune_thresholds
 from contextcaps.evaluation.predictions import Precision, Predictions, predict
 from contextcaps.models import CapsuleNetwork
 from contextcaps.training.processes import Fabric
 
-__all__ = ["Validation", "ValidationResult", "mean_loss"]
+__all__ = ["Tuned", "Validation", "ValidationResult", "mean_loss"]
 
 _ROWS = 256  # of scores whose loss is computed at once: the spread loss compares all pairs of classes
 
@@ -26,10 +26,20 @@ class ValidationResult:
 
     record: dict[str, float]
     """Loss, mAP, micro and sample AP, and the constant prior's mAP."""
-    thresholds: list[float]
-    """[J], those with the best F1."""
     predictions: Predictions | None = None
     """Scores of all images; None in all processes but rank zero."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """What the validation images say of the scores, as a checkpoint keeps it."""
+
+    thresholds: list[float]
+    """[J]"""
+    floor: float
+    """No threshold is below."""
+    score_bands: list[tuple[float, int, int]]
+    """Lowest score, pairs and present pairs of each band of scores."""
 
 
 class Validation:
@@ -76,6 +86,16 @@ class Validation:
         result: Any = self.fabric.broadcast(self._measure(found) if self.fabric.is_global_zero else None)
         return dataclasses.replace(result, predictions=found) if self.fabric.is_global_zero else result
 
+    def tune(self, result: ValidationResult) -> Tuned:
+        """Tune the thresholds on what a validation found; all processes call it, and get the same."""
+        tuned: Any = None
+        if result.predictions is not None:
+            scores, targets = result.predictions.scores, result.predictions.targets  # [n, J]
+            found = tune_thresholds(scores, targets)
+            bands = [dataclasses.astuple(band) for band in count_bands(scores, targets).bands]
+            tuned = Tuned(found.each.tolist(), found.floor, bands)
+        return self.fabric.broadcast(tuned)
+
     def _measure(self, found: Predictions) -> ValidationResult:
         scores, targets = found.scores, found.targets  # [n, J]
         prevalence = torch.from_numpy(class_frequencies(targets.numpy()))  # [J]: AP of constant scores
@@ -86,7 +106,7 @@ class Validation:
             "val_samples_AP": float(average_precision(scores, targets, average="samples")),
             "prior_mAP": float(prevalence[prevalence > 0].mean()),
         }
-        return ValidationResult(record, tune_thresholds(scores, targets).tolist())
+        return ValidationResult(record)
 
 
 def mean_loss(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, targets: Tensor) -> float:

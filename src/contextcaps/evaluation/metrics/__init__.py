@@ -20,7 +20,8 @@ from contextcaps.evaluation.metrics.calibration import Calibration, count_calibr
 from contextcaps.evaluation.metrics.decisions import Decisions, count_decisions
 from contextcaps.evaluation.metrics.prior import prior_scores, prior_thresholds
 from contextcaps.evaluation.metrics.ranking import Curve, average_precision, micro_curve
-from contextcaps.evaluation.metrics.thresholds import tune_thresholds
+from contextcaps.evaluation.metrics.score_bands import count_bands
+from contextcaps.evaluation.metrics.thresholds import TunedThresholds, tune_thresholds
 from contextcaps.evaluation.metrics.top_k import TopK, count_top_k
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "count_top_k",
     "TopK",
     "tune_thresholds",
+    "TunedThresholds",
+    "count_bands",
     "count_calibration",
     "Calibration",
     "bootstrap",

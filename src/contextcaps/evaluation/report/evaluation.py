@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from contextcaps.data.unknown import is_unknown
-from contextcaps.evaluation.metrics.bootstrap import TOP, Bootstrap, bootstrap
+from contextcaps.evaluation.metrics.bootstrap import TOP, Bootstrap, basic_interval, bootstrap
 from contextcaps.evaluation.metrics.calibration import Calibration, count_calibration
 from contextcaps.evaluation.metrics.decisions import Decisions, count_decisions
 from contextcaps.evaluation.metrics.prior import prior_scores, prior_thresholds
@@ -98,16 +98,24 @@ class Evaluation:
     """Seed of the bootstrap."""
     seen: dict[str, int] | None = None
     """How many of the images the model has learned from: "train" and "val", "of" those compared; None: not known."""
+    tuned_gains: dict[str, Estimate] = dataclasses.field(default_factory=dict)
+    """By how much CF1 and OF1 are higher at tuned thresholds than at 0.5; empty without tuned ones."""
 
     @property
     def left_out(self) -> int:
         """Classes without a positive, which no mean over classes includes."""
         return sum(each.positives == 0 for each in self.classes)
 
+    @property
+    def tuned_worse(self) -> tuple[str, ...]:
+        """Return those of CF1 and OF1 that tuned thresholds make worse than 0.5 does: the whole interval is below 0."""
+        return tuple(name for name, gain in self.tuned_gains.items() if gain.high < 0)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, dictionaries and numbers, for JSON; None in place of what is not defined."""
         document = dataclasses.asdict(self)
         document["classes_left_out"] = self.left_out
+        document["tuned_worse"] = list(self.tuned_worse)
         return plain(document)
 
 
@@ -166,6 +174,7 @@ def evaluate_predictions(
         curves={"model": _thinned(model.curve), "prior": _thinned(prior.curve)},
         resamples=model_bootstrap.resamples,
         seed=seed,
+        tuned_gains={} if thresholds is None else _tuned_gains(model.metrics, model_bootstrap),
     )
 
 
@@ -207,6 +216,16 @@ def _class_figures(names: tuple[str, ...], model: _Measured, prior: _Measured) -
     )
     rows = zip(names, *(column.tolist() for column in columns), strict=True)
     return tuple(ClassFigures(*row) for row in rows)
+
+
+def _tuned_gains(metrics: dict[str, float], drawn: Bootstrap) -> dict[str, Estimate]:
+    """Compare tuned thresholds with 0.5 on the same resamples."""
+    gains = {}
+    for name in ("CF1", "OF1"):
+        gain = metrics[f"{name}@tuned"] - metrics[f"{name}@0.5"]
+        samples = drawn.samples[f"{name}@tuned"] - drawn.samples[f"{name}@0.5"]
+        gains[name] = Estimate(gain, *basic_interval(samples, gain))
+    return gains
 
 
 def _estimate(value: float, drawn: Bootstrap, name: str) -> Estimate:

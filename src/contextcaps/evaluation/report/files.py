@@ -10,7 +10,7 @@ from contextcaps.atomic import write_atomically
 from contextcaps.documents import counted, facts_table, literal
 from contextcaps.evaluation.report.evaluation import Evaluation
 from contextcaps.evaluation.report.plots import PICTURES, draw_pictures
-from contextcaps.evaluation.report.tables import classes_table, metrics_table
+from contextcaps.evaluation.report.tables import classes_table, metrics_table, tuned_warning
 
 __all__ = ["json_text", "write_report"]
 
@@ -56,6 +56,7 @@ def _markdown(evaluation: Evaluation, title: str, facts: Mapping[str, object]) -
             "## Metrics\n",
             textwrap.fill(_explained(evaluation), 118) + "\n",
             metrics_table(evaluation).to_markdown(None),
+            *(f"**{textwrap.fill(sentence, 114)}**\n" for sentence in tuned_warning(evaluation)),
             *(f"![{text}]({name})\n" for name, text in PICTURES.items()),
             classes_table(evaluation, everything=True).to_markdown(),
         ]

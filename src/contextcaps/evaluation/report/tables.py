@@ -15,6 +15,7 @@ __all__ = [
     "metric_value",
     "metrics_table",
     "ranked_classes",
+    "tuned_warning",
 ]
 
 _LABELS = {"mAP": "mAP (macro)", "Brier": "Brier score"}
@@ -83,7 +84,22 @@ def metrics_table(evaluation: Evaluation) -> Table:
         f"resamples, seed {evaluation.seed}; where few images show a class, its AP tends to be too high, and the "
         "interval lies below it."
     )
-    return Table(title, columns, rows, (note,), "metrics")
+    return Table(title, columns, rows, (note, *tuned_warning(evaluation)), "metrics")
+
+
+def tuned_warning(evaluation: Evaluation) -> tuple[str, ...]:
+    """Return a sentence where tuned thresholds are worse than 0.5 on these images; nothing otherwise."""
+    if not evaluation.tuned_worse:
+        return ()
+    figures = " and ".join(
+        f"{name} {percent(evaluation.metrics[f'{name}@tuned'].model.value)} instead of "
+        f"{percent(evaluation.metrics[f'{name}@0.5'].model.value)}"
+        for name in evaluation.tuned_worse
+    )
+    return (
+        f"The tuned thresholds are worse than 0.5 on these images: {figures}. The validation images were too few, or "
+        "unlike these; contextcaps tag --threshold 0.5 does better here.",
+    )
 
 
 def _value_cell(pair: tuple[str, Estimate]) -> str:
