@@ -21,10 +21,10 @@ from contextcaps.evaluation.metrics import (
     count_decisions,
     count_top_k,
     micro_curve,
-    tune_thresholds,
 )
 from contextcaps.evaluation.metrics.bootstrap import draw_weights, weighted_metrics
 from contextcaps.evaluation.metrics.streaming import Pairs
+from contextcaps.evaluation.metrics.thresholds import count_levels
 from contextcaps.extras import import_extra
 
 pieces = st.sampled_from([TINY, 2**28])
@@ -122,15 +122,16 @@ def test_resampled_metrics_are_those_of_the_images_repeated(data, chunk_bytes) -
 
 
 @given(data=partly_known(), chunk_bytes=pieces)
-def test_a_class_is_measured_and_tuned_on_the_images_that_know_it(data, chunk_bytes) -> None:
+def test_a_class_is_measured_and_counted_on_the_images_that_know_it(data, chunk_bytes) -> None:
     scores, targets, known = data
     precision = average_precision(scores, targets, None, chunk_bytes=chunk_bytes)
-    limits = tune_thresholds(scores, targets, chunk_bytes=chunk_bytes)
+    levels = count_levels(scores, targets, chunk_bytes=chunk_bytes)
     counts = count_decisions(scores, targets, 0.5, chunk_bytes=chunk_bytes)
     for j in range(scores.shape[1]):
         own, truth = scores[known[:, j], j, None], targets[known[:, j], j, None]
         assert precision[j].item() == pytest.approx(average_precision(own, truth, None).item(), nan_ok=True)
-        assert limits[j] == tune_thresholds(own, truth)[0]
+        for count, alone in zip(levels, count_levels(own, truth), strict=True):
+            assert torch.equal(count[:, j], alone[:, 0])
         alone = count_decisions(own, truth, 0.5)
         for name in ("correct", "predicted", "present"):
             assert getattr(counts, name)[j] == getattr(alone, name)[0]

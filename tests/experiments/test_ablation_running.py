@@ -366,4 +366,4 @@ def test_a_log_tells_how_far_runs_are(tmp_path, capsys, monkeypatch) -> None:
         assert capsys.readouterr().err == ""
         monkeypatch.setattr(watching, "_LOG_SECONDS", 0)
         watch.look()
-    assert capsys.readouterr().err == "capsnet, seed 0, epoch 2/8, mAP 25.00, 0 s\n"
+    assert capsys.readouterr().err == "capsnet, seed 0, epoch 2/8, mAP 25.00 %, 0 s\n"

@@ -56,11 +56,11 @@ def test_a_folder_that_may_not_be_written_to(tmp_path) -> None:
 
 
 def test_before_an_image_is_prepared(tmp_path) -> None:
-    config = small_config(tmp_path / "run", tmp_path / "cache", batch_size=1000)
-    with pytest.raises(ValueError, match="batch_size: expected at most"):
+    config = small_config(tmp_path / "run", tmp_path / "cache", data="scenes?count=9&size=32", batch_size=16)
+    with pytest.raises(ValueError, match="expected at least 10 training images, got 9"):
         train(config, progress=False)
     assert os.listdir(tmp_path) == []
-    with pytest.raises(ValueError, match="batch_size: expected at most"):
+    with pytest.raises(ValueError, match="expected at least 10 training images, got 9"):
         ablate(train=config, models="capsnet", seeds=1, out=str(tmp_path / "ablation"), progress=False)
     assert not (tmp_path / "cache").exists()
 

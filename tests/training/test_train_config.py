@@ -128,7 +128,7 @@ def test_a_run_can_be_made_again_from_its_own_configuration(tmp_path, seen) -> N
     ("words", "message"),
     [
         (["--config", "nowhere.yaml"], "--config nowhere.yaml: no such file"),
-        (["--resume", "x", "--epochs", "3"], "--resume takes everything from the run; leave out --epochs"),
+        (["--resume", "x", "--epochs", "3"], "--resume takes everything but --data from the run; leave out --epochs"),
         (["--resume", "nowhere"], "nowhere: no such folder; expected a run made by `contextcaps train`"),
         (["--model", "nope", "--data", "scenes?count=64"], "model: there is no 'nope'"),
         (["--data", "nothing"], "nothing: expected KIND:LOCATION"),

@@ -185,6 +185,7 @@ def test_classes_that_look_wrong_are_told_once_before_training(tmp_path, cache, 
         lines.append(f'{number}.png,"cup, {("knife", "Sandwich", "sandwich")[number % 3]}"')
     (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
     data = f"table:{tmp_path / 'table.csv'}"
+    refused = {"devices": 2, "prepare": False, "on_bad": "skip"}
     for options, expected in (
         (
             "",
@@ -203,15 +204,15 @@ def test_classes_that_look_wrong_are_told_once_before_training(tmp_path, cache, 
             ],
         ),
     ):
-        with pytest.raises(ValueError, match="batch_size"):  # nothing is trained
-            train(small_config(tmp_path / "run", cache, data=data + options, batch_size=1000))
+        with pytest.raises(ValueError, match="on_bad"):  # nothing is trained
+            train(small_config(tmp_path / "run", cache, data=data + options, **refused))
         told = capsys.readouterr().err.splitlines()
         assert len(told) == len(expected)
         for line, (kind, words) in zip(told, (each.split(": ", 1) for each in expected), strict=True):
             assert line.startswith(f"{kind}: {data}{options.partition('?')[0]}")
             assert words in line
-    quietly = small_config(tmp_path / "run", cache, data=data, batch_size=1000)
-    with pytest.raises(ValueError, match="batch_size"):
+    quietly = small_config(tmp_path / "run", cache, data=data, **refused)
+    with pytest.raises(ValueError, match="on_bad"):
         train(quietly, progress=False)
     (told_quietly,) = capsys.readouterr().err.splitlines()
     assert told_quietly.startswith("warning: ")

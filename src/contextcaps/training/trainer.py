@@ -46,7 +46,7 @@ from contextcaps.training.seen import record_seen
 from contextcaps.training.step import TaggingModule
 from contextcaps.training.validation import Validation
 
-__all__ = ["TrainingResult", "network_config", "resume", "train", "with_absolute_places"]
+__all__ = ["TrainingResult", "network_config", "resume", "train", "with_absolute_places", "with_fitting_batches"]
 
 _ANY_CLASSES = ("one", "other")
 """Stand for the classes of data that have not been opened."""
@@ -97,7 +97,7 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
     config = dataclasses.replace(config, backbone=network.backbone, loss=resolve_loss(config.loss, network))
     if config.devices * config.nodes > 1 and not config.prepare and config.on_bad == "skip":
         raise ValueError("on_bad: expected stop, or a prepared copy, with several processes: they have to keep in step")
-    config = _fit_batch_size(config, len(parts[0]))
+    config = with_fitting_batches(config, len(parts[0]))
     notes = check_validation(parts[0].source, parts[1].source)
     if progress and is_rank_zero():
         for note in notes:
@@ -190,7 +190,7 @@ def _require_same_network(run: Run, network: ModelConfig) -> None:
         )
 
 
-def _fit_batch_size(config: TrainConfig, images: int) -> TrainConfig:
+def with_fitting_batches(config: TrainConfig, images: int) -> TrainConfig:
     """Return a configuration with a batch size that each process can fill; rank zero says if it is another."""
     fitted = fit_batch_size(config, images)
     if fitted != config and is_rank_zero():
@@ -216,7 +216,7 @@ def _train(
                 part.prepare(config, progress)
             _record_data(run, parts)
             record_seen(run.folder, parts, config)
-            config = _fit_batch_size(config, len(parts[0]))  # images that cannot be read may have been left out
+            config = with_fitting_batches(config, len(parts[0]))  # images that cannot be read may have been left out
             run.reconfigure(config)
         fabric = make_fabric(config)
         began: Any = fabric.broadcast(None if run is None else (run.folder, config.batch_size))

@@ -32,10 +32,10 @@ from contextcaps.experiments.ablation.running import AtOnce, Failure, Job, Runne
 from contextcaps.experiments.ablation.tables import report_tables
 from contextcaps.experiments.ablation.watching import Watch
 from contextcaps.models.registry import require_buildable
-from contextcaps.training.data import Part, fit_batch_size, open_training_parts
+from contextcaps.training.data import Part, open_training_parts
 from contextcaps.training.processes import resolve_processes
 from contextcaps.training.runs import RunError, now, require_writable
-from contextcaps.training.trainer import network_config, with_absolute_places
+from contextcaps.training.trainer import network_config, with_absolute_places, with_fitting_batches
 
 __all__ = ["Ablation", "ablate", "show_ablation", "write_ablation"]
 
@@ -92,7 +92,7 @@ def ablate(config: AblateConfig | None = None, *, progress: bool = True, **setti
         for entry in plan.entries:
             of_entry = plan.config(entry, plan.seeds[0], None)
             require_buildable(network_config(of_entry, parts[0].classes))
-            fit_batch_size(of_entry, len(parts[0]))  # refuses hardly any images
+        plan = dataclasses.replace(plan, base=with_fitting_batches(plan.base, len(parts[0])))
         _require_test_apart(plan, parts)
         for part in parts:
             part.prepare(plan.base, progress)  # once, rather than by the first of several at once
