@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-import contextcaps.tagging.output as output_module
+import contextcaps.tagging.formats as formats_module
 from contextcaps.tagging import Tag, Tagging, check_output, open_output, write_tags
 
 CLASSES = ("sky; blue", "image", 'a "quoted", name', "été")
@@ -66,7 +66,7 @@ def test_csv(all_scores, tmp_path) -> None:
 
 @pytest.mark.parametrize("all_scores", [False, True])
 def test_parquet_in_several_row_groups(all_scores, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(output_module, "_ROW_GROUP", 2)
+    monkeypatch.setattr(formats_module, "_ROW_GROUP", 2)
     path = _written(tmp_path / "tags.parquet", all_scores)
     assert pyarrow.parquet.ParquetFile(path).num_row_groups == 3
     table = pyarrow.parquet.read_table(path)
@@ -140,5 +140,5 @@ def test_the_format_comes_from_the_suffix_unless_it_is_given(tmp_path) -> None:
 
 def test_columns_of_classes_never_share_a_name() -> None:
     classes = ("image", "image (class)", "sky")
-    names = output_module.class_columns(classes, ("image", "tags"))
+    names = formats_module.class_columns(classes, ("image", "tags"))
     assert names == ("image (class) (class)", "image (class)", "sky")

@@ -1,10 +1,11 @@
 """Tag images with a trained model, from Python and from the command line."""
 
+from contextcaps.tagging.formats import Output
 from contextcaps.tagging.gallery import Gallery, JudgedTag, check_page, judge, write_gallery
 from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
 from contextcaps.tagging.journal import Journal, model_fingerprint
 from contextcaps.tagging.known import parse_known
-from contextcaps.tagging.output import Count, Output, check_output, open_output, tagged_images, write_tags
+from contextcaps.tagging.output import Count, check_output, open_output, tagged_images, write_tags
 from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
 
 __all__ = [

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 import torch
 
 from contextcaps.documents import counted
+from contextcaps.tagging.formats import row_key
 from contextcaps.tagging.inputs import NotAnImage
-from contextcaps.tagging.output import row_key
 from contextcaps.tagging.tagger import Tag, Tagger, Tagging
 
 __all__ = ["Journal", "model_fingerprint"]

@@ -26,8 +26,9 @@ from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.score_bands import ScoreBands
 from contextcaps.models.trained import Trained
 from contextcaps.out_of_memory import NotEnoughMemory, is_out_of_memory
-from contextcaps.tagging.known import known_row, place_of_class
+from contextcaps.tagging.known import known_row
 from contextcaps.tagging.pixels import as_images, name_of, pixels_of
+from contextcaps.tagging.thresholds import Asked, choose_thresholds
 
 __all__ = ["OnBadImage", "Tag", "Tagger", "Tagging", "load"]
 
@@ -187,45 +188,9 @@ class Tagger:
         precision_at_least: float | None = None,
         recall_at_least: float | None = None,
     ) -> tuple[float, ...]:
-        """Return the threshold of each class [J], as `tag` uses them for these arguments, of which one may be given.
-
-        Raises:
-            TypeError: a threshold is no number.
-            ValueError: of an argument out of range, of two, and where the model does not know such a threshold.
-        """
-        shares = {"precision_at_least": precision_at_least, "recall_at_least": recall_at_least}
-        given = [name for name, value in {"threshold": threshold, **shares}.items() if value is not None]
-        if len(given) > 1:
-            raise ValueError(f"{given[1]}: chooses thresholds as {given[0]} does; expected one of them")
-        for name, share in shares.items():
-            if share is not None and not 0 < share <= 1:
-                raise ValueError(f"{name}: expected a share above 0 and at most 1, such as 0.8, got {share}")
-        if not given:
-            return self.thresholds
-        if isinstance(threshold, Mapping):
-            thresholds = list(self.thresholds)
-            for name, value in threshold.items():
-                place = place_of_class(name, self.classes, "threshold")
-                thresholds[place] = _score_from(f"threshold: {name}", value)
-            return tuple(thresholds)
-        if threshold is not None:
-            return (_score_from("threshold", threshold),) * len(self.classes)
-        bands = self.score_bands
-        if not bands.bands:
-            raise ValueError(
-                f"{given[0]}: this model does not know what its scores were worth on validation images, as it was not "
-                "trained by this version, or on too few of them; give a threshold instead, or train it again"
-            )
-        if precision_at_least is not None:
-            chosen, best = bands.threshold_of_precision(precision_at_least), bands.best_precision()
-        else:
-            assert recall_at_least is not None
-            chosen, best = bands.threshold_of_recall(recall_at_least), bands.best_recall()
-        if chosen is None:
-            raise ValueError(
-                f"{given[0]}: no threshold reached {shares[given[0]]} on the validation images; the most was {best:.3f}"
-            )
-        return (float(chosen),) * len(self.classes)
+        """Return the threshold of each class [J], as `tag` uses them for these arguments; at most one may be given."""
+        asked = Asked(threshold, precision_at_least, recall_at_least)
+        return choose_thresholds(asked, self.classes, self.thresholds, self.score_bands)
 
     def _decoded(
         self, images: Iterable[Any], batch_size: int, workers: int
@@ -315,15 +280,6 @@ def load(path: str | Path, device: str | torch.device = "auto") -> Tagger:
     """
     chosen = _checked_device(device)  # before the work, not after it
     return Tagger(*load_model(path, chosen), chosen)
-
-
-def _score_from(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name}: expected a score from 0 to 1, got {value!r}")
-    score = float(value)
-    if not 0 <= score <= 1:
-        raise ValueError(f"{name}: expected a score from 0 to 1, got {value}")
-    return score
 
 
 def _require_count(name: str, value: Any) -> None:
