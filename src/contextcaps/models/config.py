@@ -58,8 +58,9 @@ class ModelConfig(Configuration):
     """Divides each channel after that; None: the backbone's, ImageNet's for colour, 0.5 otherwise."""
 
     backbone: str = "auto"
-    """`paper` (two 9×9 convolutions), `small` (a strided residual stem), `lite0` (EfficientNet-lite0, which always
-    starts from ImageNet; a cell is 32 px wide, with `lite0:16` 16 px), `timm:NAME`, or `auto`: paper up to 32 px."""
+    """`paper` (two 9×9 convolutions), `small` (a strided residual stem), `lite0`, `lite1` and
+    `lite2` (EfficientNet-lite, which always starts from ImageNet; a cell is 32 px wide, with `lite0:16` 16 px),
+    `timm:NAME`, or `auto`: paper up to 32 px."""
     pretrained: bool = False
     """Start a timm backbone from its published weights."""
     pretrained_file: str | None = None
@@ -106,7 +107,7 @@ class ModelConfig(Configuration):
         photo = self.in_channels == 3
         if self.backbone == "auto":
             self._set(backbone="paper" if max(self.image_size) <= 32 else "small")
-        lite = self.backbone.startswith("lite0")
+        lite = self.backbone.startswith("lite")
         if self.pixel_mean is None:
             self._set(pixel_mean=(_LITE_MEAN if lite else _PHOTO_MEAN) if photo else (0.5,) * self.in_channels)
         if self.pixel_std is None:
@@ -142,7 +143,7 @@ class ModelConfig(Configuration):
                 raise ValueError(f"{name}: expected {self.in_channels} values (in_channels), got {getattr(self, name)}")
         if min(self.pixel_std or (1,)) <= 0:
             raise ValueError(f"pixel_std: expected values above 0, got {self.pixel_std}")
-        if self.pretrained and not self.backbone.startswith(("timm:", "lite0")):
+        if self.pretrained and not self.backbone.startswith(("timm:", "lite")):
             raise ValueError(
                 f"pretrained: expected False, only timm backbones have weights, got backbone={self.backbone!r}"
             )
@@ -150,8 +151,10 @@ class ModelConfig(Configuration):
             raise ValueError(
                 f"pretrained_file: expected None, only timm backbones take one, got backbone={self.backbone!r}"
             )
-        if self.backbone.startswith("lite0") and self.in_channels != 3:
-            raise ValueError(f"in_channels: expected 3 (colour) with backbone='lite0', got {self.in_channels}")
+        if self.backbone.startswith("lite") and self.in_channels != 3:
+            raise ValueError(
+                f"in_channels: expected 3 (colour) with backbone={self.backbone!r}, got {self.in_channels}"
+            )
 
     def _check_modules(self) -> None:
         """Check that the modules that are there go together."""

@@ -62,7 +62,8 @@ def create_model(
         name: one of `list_models()`.
         num_classes: J.
         image_size: side of the images in pixels, or (height, width); 64 if the preset has none.
-        backbone: "paper", "small", "lite0", "timm:NAME", or "auto", the default: the paper's up to 32 px, small beyond.
+        backbone: "paper", "small", "lite0" to "lite2", "timm:NAME", or "auto", the default: the paper's up to
+            32 px, small beyond.
         overrides: fields of `ModelConfig` to set differently. A section takes what differs, such as
             `routing={"iterations": 1}`; None removes the module and {} adds it. Dotted names, as on the command line,
             are unpacked from a dictionary: `**{"routing.iterations": 1}`.

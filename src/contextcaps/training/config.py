@@ -78,7 +78,7 @@ class TrainConfig(Configuration):
     image_size: int = 64
     """Side of the images in pixels; images of other sizes and shapes are squashed to it."""
     backbone: str = "auto"
-    """paper, small, lite0 (from ImageNet), timm:NAME, or auto: paper up to 32 px, small beyond."""
+    """paper, small, lite0 to lite2 (from ImageNet), timm:NAME, or auto: paper up to 32 px, small beyond."""
     freeze: bool = False
     """Leave a pretrained backbone as it is and train the head alone, on features that are computed once and kept in
     the cache."""

