@@ -3,7 +3,6 @@
 import importlib.util
 import io
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -21,7 +20,7 @@ from contextcaps.models import CapsuleNetwork, backbones, create_model, model_co
 from contextcaps.models.backbones import LiteBackbone, load_in_order
 from contextcaps.models.efficientnet_lite import LITE, EfficientNetLite, published_weights
 
-PHOTOGRAPHS = Path(os.environ.get("CONTEXTCAPS_COCO128", Path(__file__).parents[2] / "shared/data/coco128"))
+PHOTOGRAPHS = Path(__file__).parents[2].parent / "shared" / "data" / "coco128"
 
 
 def needs_weights(name: str) -> None:
