@@ -28,7 +28,7 @@ ROWS = [
 
 def _written(path: Path, all_scores: bool) -> Path:
     with open_output(path, None, CLASSES, all_scores) as output:
-        assert write_tags(iter(ROWS), output) == (4, 1)
+        assert write_tags(iter(ROWS), [output]) == (4, 1)
         assert not path.exists()
     assert os.listdir(path.parent) == [path.name]
     return path
@@ -87,7 +87,7 @@ def test_parquet_in_several_row_groups(all_scores, tmp_path, monkeypatch) -> Non
 def test_no_rows_are_a_valid_file(suffix, tmp_path) -> None:
     path = tmp_path / f"tags.{suffix}"
     with open_output(path, None, CLASSES, True) as output:
-        assert write_tags([], output) == (0, 0)
+        assert write_tags([], [output]) == (0, 0)
     if suffix == "parquet":
         assert pyarrow.parquet.read_table(path).num_rows == 0
     else:
@@ -108,7 +108,7 @@ def test_an_error_leaves_no_half_file_and_the_old_one_as_it_was(suffix, error, t
         if before is not None:
             path.write_bytes(before)
         with pytest.raises(error), open_output(path, None, CLASSES) as output:
-            write_tags(_until(error), output)
+            write_tags(_until(error), [output])
         assert (path.read_bytes() if path.exists() else None) == before
     assert os.listdir(tmp_path) == [f"old.{suffix}"]
 

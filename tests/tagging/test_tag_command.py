@@ -144,3 +144,36 @@ def test_a_closed_pipe_is_quiet(model, album) -> None:
     process.stdin.close()
     assert process.stderr.read() == b""
     assert process.wait(timeout=60) == 141
+
+
+def test_sidecars_beside_images(model, album, capsys) -> None:
+    code, out, err = _run([model, album / "0.png", album / "gone.jpg", "--xmp", "--threshold", 0, "--top-k", 2], capsys)
+    (row, _) = [json.loads(line) for line in out.splitlines()]
+    text = (album / "0.png.xmp").read_text(encoding="utf-8")
+    assert all(f">{tag['name']}</rdf:li>" in text for tag in row["tags"])
+    assert not (album / "gone.jpg.xmp").exists()
+    assert code == 1
+    assert err.splitlines()[-1] == "1 image tagged, 1 could not be read; 1 sidecar beside them"
+    (album / "0.png.xmp").write_text("mine")
+    code, _, err = _run([model, album / "0.png", "--xmp", "--threshold", 0], capsys)
+    assert (code, (album / "0.png.xmp").read_text()) == (2, "mine")
+    assert "0.png.xmp: no XMP file that can be read" in err
+
+
+@pytest.mark.long
+def test_a_person_at_a_terminal_sees_bars(model, album) -> None:
+    ours, theirs = os.openpty()
+    words = [sys.executable, "-m", "contextcaps", "tag", str(model), str(album / "0.png"), "--threshold", "0"]
+    with subprocess.Popen([*words, "--top-k", "1"], stdout=theirs, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        told = process.stderr.read().decode()
+    os.close(theirs)
+    shown = b""
+    with open(ours, "rb", buffering=0) as screen:
+        while not shown.count(b"\n") >= 2:
+            shown += screen.read(1 << 16)
+    assert process.returncode == 0, told
+    name, tag = shown.decode().splitlines()[:2]
+    assert str(album / "0.png") in name
+    assert "{" not in tag
+    assert told.splitlines()[-1] == "1 image tagged, 0 could not be read"

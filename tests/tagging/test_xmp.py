@@ -108,6 +108,7 @@ def test_any_name_reads_back(names, tmp_path_factory) -> None:
     write_sidecar(photo, ["first", *names])
     before = sidecar_of(photo).read_bytes()
     found = subjects(sidecar_of(photo))
+    assert all(found)
     kept = [
         name for name in dict.fromkeys(["first", *names]) if all(ord(each) >= 32 or each in "\t\n" for each in name)
     ]

@@ -1,5 +1,6 @@
 """Tag images with a trained model, from Python and from the command line."""
 
+from contextcaps.tagging.files import Destination
 from contextcaps.tagging.formats import Output
 from contextcaps.tagging.gallery import Gallery, JudgedTag, check_page, judge, write_gallery
 from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
@@ -10,6 +11,7 @@ from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
 
 __all__ = [
     "Count",
+    "Destination",
     "Gallery",
     "Journal",
     "JudgedTag",

@@ -6,7 +6,7 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -15,7 +15,7 @@ from contextcaps.extras import import_extra
 from contextcaps.tagging.formats import FORMATS, OUTPUTS, Format, Output
 from contextcaps.tagging.tagger import Tagging
 
-__all__ = ["Count", "check_output", "open_output", "tagged_images", "write_tags"]
+__all__ = ["Count", "TakesRows", "check_output", "open_output", "tagged_images", "write_tags"]
 
 
 class TakesRows(Protocol):
@@ -100,18 +100,18 @@ def open_output(
 
 
 def write_tags(
-    taggings: Iterable[Tagging], output: TakesRows | None, tell: Callable[[int], None] = lambda count: None
+    taggings: Iterable[Tagging], outputs: Sequence[TakesRows], tell: Callable[[int], None] = lambda count: None
 ) -> Count:
     """Write taggings as they come.
 
     Args:
         taggings: from `Tagger.tag_stream`.
-        output: takes them; without one they are only counted.
+        outputs: take them; without one they are only counted.
         tell: called with the number of images done since its last call.
     """
     tagged = failed = 0
     for tagging in taggings:
-        if output is not None:
+        for output in outputs:
             output.write(tagging)
         failed += tagging.error is not None
         tagged += tagging.error is None

@@ -44,7 +44,7 @@ class Terminal:
 def bar(score: float) -> str:
     """Draw a score from 0 to 1 as a bar.
 
-    >>> bar(0.5), bar(0.03)
+    >>> bar(0.5), bar(0.025)
     ('██████████          ', '▌                   ')
     """
     eighths = round(8 * _BAR * min(max(score, 0.0), 1.0))

@@ -65,10 +65,10 @@ def write_sidecar(image: Path, keywords: Iterable[str]) -> Path:
     document = _read(path) if path.exists() else minidom.parseString(_EMPTY.encode())
     bag = _subjects(document)
     there = {_text(item) for item in bag.getElementsByTagNameNS(_RDF, "li")}
-    missing = [keyword for keyword in dict.fromkeys(keywords) if keyword not in there]
+    missing = [keyword for keyword in dict.fromkeys(map(_allowed, keywords)) if keyword and keyword not in there]
     for keyword in missing:
         item = _element(document, _RDF, "rdf:li")
-        item.appendChild(document.createTextNode(_allowed(keyword)))
+        item.appendChild(document.createTextNode(keyword))
         bag.appendChild(item)
     if missing:
         body = "\n".join(node.toxml() for node in document.childNodes)  # without the XML declaration, as XMP wants it
@@ -120,9 +120,10 @@ def _text(element: Element) -> str:
 
 
 def _allowed(text: str) -> str:
-    """Return text without the control characters and lone surrogates that XML cannot hold."""
-    return "".join(
+    """Return text without the control characters and lone surrogates that XML cannot hold, nor space around it."""
+    kept = "".join(
         each
         for each in text
         if each in "\t\n\r" or "\x20" <= each <= "\ud7ff" or "\ue000" <= each <= "\ufffd" or each > "\uffff"
     )
+    return kept.strip()
