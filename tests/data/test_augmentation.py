@@ -20,6 +20,7 @@ from contextcaps.data.augmentation import (
     augment_images,
     draw_parameters,
 )
+from contextcaps.data.unknown import UNKNOWN
 from contextcaps.data.visibility import BatchBoxes, visible_targets
 
 NEUTRAL = AugmentationConfig(crop_scale=(1, 1), flip=0, brightness=0, contrast=0, saturation=0, hue=0)
@@ -117,6 +118,12 @@ def test_boxes_come_before_masks() -> None:
     mask = torch.tensor([[[1, 0, 0, 1, 1, 1]]])
     assert visible_targets(targets, crops, None, mask, 0.5).tolist() == [[0]]
     assert visible_targets(targets, crops, boxes, mask, 0.5).tolist() == [[1]]
+
+
+def test_an_unknown_label_stays_unknown_outside_of_the_crop() -> None:
+    targets, crops = torch.tensor([[UNKNOWN, 1, 0]], dtype=torch.uint8), torch.tensor([[0, 0, 0.5, 1.0]])
+    mask = torch.tensor([[[0, 0, 1, 2]]])  # the first two classes are in the other half
+    assert visible_targets(targets, crops, None, mask).tolist() == [[UNKNOWN, 0, 0]]
 
 
 def test_boxes_without_area_or_beyond_the_image() -> None:

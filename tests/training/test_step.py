@@ -177,6 +177,14 @@ def test_an_ordinary_dataloader_in_lightnings_trainer(tmp_path, images, targets)
         assert torch.equal(weight, other), name
 
 
+def test_pairs_may_have_unknown_labels(tmp_path) -> None:
+    images, targets = torch.rand(2, 3, 32, 32), torch.zeros(2, CLASSES)
+    targets[0, 1], targets[1, 2:] = 1, UNKNOWN
+    made = module(tmp_path)
+    batch = Batch(images, targets.to(torch.uint8), np.arange(2), ("0", "1"), 0, 0)
+    assert torch.equal(made.training_step((images, targets), 0)["loss"], made.training_step(batch, 0)["loss"])
+
+
 @pytest.mark.parametrize(
     ("pair", "error", "message"),
     [
@@ -187,7 +195,11 @@ def test_an_ordinary_dataloader_in_lightnings_trainer(tmp_path, images, targets)
         ((torch.full((2, 3, 32, 32), -2.1), torch.zeros(2, CLASSES)), ValueError, "not normalised (the network does"),
         ((torch.zeros(2, 3, 32, 32), torch.zeros(2).long()), ValueError, "got [2]; torch.nn.functional.one_hot"),
         ((torch.zeros(2, 3, 32, 32), torch.zeros(2, 7)), ValueError, "targets: expected multi-hot rows [2, 5], got [2"),
-        ((torch.zeros(2, 3, 32, 32), torch.full((2, CLASSES), 0.5)), ValueError, "expected 0 or 1 for each class"),
+        (
+            (torch.zeros(2, 3, 32, 32), torch.full((2, CLASSES), 0.5)),
+            ValueError,
+            "expected 0, 1, or 255 (unknown)",
+        ),
     ],
     ids=["alone", "list", "channels-last", "long", "normalised", "class-numbers", "other-classes", "soft"],
 )

@@ -5,7 +5,7 @@ A label whose objects are outside of the crop would teach the network to see wha
 - Boxes known: a class stays if at least `min_visible` of the area of one of its boxes is inside the crop.
 - No box of the class, but a mask with pixels of it: it stays if at least `min_visible` of these pixels, all of its
   objects together, is inside the crop. (A mask of classes cannot tell one object from the next.)
-- Neither: it is kept, as is usual where only the labels are known.
+- Neither: it is kept, as is usual where only the labels are known. An unknown label stays unknown.
 
 A crop smaller than `min_visible` of the image removes even a class that fills the whole image: the smallest crop
 should be larger than that share, as it is by default in `AugmentationConfig`.
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from contextcaps.data.sample import Boxes
+from contextcaps.data.unknown import is_unknown
 
 __all__ = ["BatchBoxes", "visible_targets"]
 
@@ -87,7 +88,7 @@ def visible_targets(
     if boxes is not None:
         in_boxes = _visible_boxes(boxes.to(targets.device), crops, classes)
         visible = torch.where(in_boxes.isnan(), visible, in_boxes)
-    return targets * (visible.isnan() | (visible >= min_visible)).to(targets.dtype)
+    return targets.masked_fill((visible < min_visible) & ~is_unknown(targets), 0)  # NaN is not below anything
 
 
 def _visible_boxes(boxes: BatchBoxes, crops: Tensor, classes: int) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from contextcaps.capsules import unchecked
 from contextcaps.data.augmentation import Augmentation
 from contextcaps.data.loading import Batch, FeatureBatch
-from contextcaps.data.unknown import is_unknown
+from contextcaps.data.unknown import UNKNOWN, is_unknown
 from contextcaps.evaluation.known.revealing import known_labels, loss_weights, reveal
 from contextcaps.evaluation.metrics.ranking import average_precision
 from contextcaps.evaluation.predictions import forward_batch
@@ -144,8 +144,8 @@ class TaggingModule(LightningModule):
         if got != expected:
             hint = "; torch.nn.functional.one_hot makes rows of class numbers" if len(got) == 1 else ""
             raise ValueError(f"targets: expected multi-hot rows {expected}, got {got}{hint}")
-        if not bool(((targets == 0) | (targets == 1)).all()):
-            raise ValueError("targets: expected 0 or 1 for each class, got other values")
+        if not bool(((targets == 0) | (targets == 1) | is_unknown(targets)).all()):
+            raise ValueError(f"targets: expected 0, 1, or {UNKNOWN} (unknown) for each class, got other values")
 
     def _train_on(self, batch: Batch | FeatureBatch) -> dict[str, Tensor]:
         self._seed(batch)
