@@ -14,14 +14,13 @@ from contextcaps.models.trained import TRAINED_FILE, Trained
 
 NAMES = ("bed", "lamp", "sea|side")
 TRAINED = Trained(
-    thresholds=(0.25, 0, 1),
+    thresholds=(0.25, 0.125, 1),
     frequencies=(0.5, 0.125, 0),
     seed=11,
     data="coco:photos",
     epoch=4,
     metrics={"val_mAP": 0.423, "prior_mAP": 0.0591, "val_loss": 1.5},
     versions={"contextcaps": "0.1"},
-    floor=0.125,
     score_bands=ScoreBands((ScoreBand(0.5, 60, 45), ScoreBand(0.0, 900, 12))),
 )
 
@@ -71,14 +70,13 @@ def test_the_card_says_what_it_is(model, folder) -> None:
     assert "Nothing is said here" not in card
 
 
-def test_a_file_without_bands_and_floor_is_read(model, folder) -> None:
+def test_a_file_without_bands_is_read(model, folder) -> None:
     TRAINED.write(folder, model[0].config)
     document = json.loads((folder / TRAINED_FILE).read_text())
-    del document["floor"], document["score_bands"]
+    del document["score_bands"]
     (folder / TRAINED_FILE).write_text(json.dumps(document))
     found = Trained.read(folder, model[0].config)
-    assert found == dataclasses.replace(TRAINED, floor=None, score_bands=ScoreBands())
-    assert "lowest score" not in found.card(model[0].config)
+    assert found == dataclasses.replace(TRAINED, score_bands=ScoreBands())
 
 
 def test_the_card_of_a_new_export_replaces_ours_but_nobody_elses(model, folder) -> None:
@@ -122,7 +120,6 @@ def test_many_classes_are_not_all_in_the_card() -> None:
         ("val_data", 3, "val_data: expected a name or null, got 3"),
         ("metrics", [1], r"metrics: expected names and values, got \[1\]"),
         ("versions", "1.0", "versions: expected names and values, got '1.0'"),
-        ("floor", "low", "floor: expected a number or null, got 'low'"),
         (
             "score_bands",
             [{"lowest": 0.0, "pairs": 3, "present": 4}],

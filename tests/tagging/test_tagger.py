@@ -453,7 +453,7 @@ def knowing(network, tmp_path_factory):
     """A tagger of a model that knows what its scores were worth."""
     folder = tmp_path_factory.mktemp("knowing")
     network.save_pretrained(folder)
-    trained = Trained(THRESHOLDS, (0.1,) * 5, seed=7, data="scenes", epoch=1, floor=0.0, score_bands=BANDS)
+    trained = Trained(THRESHOLDS, (0.1,) * 5, seed=7, data="scenes", epoch=1, score_bands=BANDS)
     trained.write(folder, network.config)
     return contextcaps.load(folder)
 

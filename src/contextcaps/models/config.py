@@ -125,6 +125,11 @@ class ModelConfig(Configuration):
         return next(name for name in _HEADS if getattr(self, name) is not None)
 
     @property
+    def has_published_weights(self) -> bool:
+        """True where the backbone starts from published weights."""
+        return self.backbone.startswith("lite") or self.pretrained or self.pretrained_file is not None
+
+    @property
     def scores_are_sigmoids(self) -> bool:
         """True where scores are sigmoids of logits, rather than lengths of capsules."""
         return self.capsules is None or self.field is not None
@@ -145,7 +150,7 @@ class ModelConfig(Configuration):
             raise ValueError(f"pixel_std: expected values above 0, got {self.pixel_std}")
         if self.pretrained and not self.backbone.startswith(("timm:", "lite")):
             raise ValueError(
-                f"pretrained: expected False, only timm backbones have weights, got backbone={self.backbone!r}"
+                f"pretrained: expected False, as timm's backbones alone can do with it, got backbone={self.backbone!r}"
             )
         if self.pretrained_file is not None and not self.backbone.startswith("timm:"):
             raise ValueError(

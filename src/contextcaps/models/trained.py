@@ -26,7 +26,6 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "val_as_test": (bool, "true or false"),
     "metrics": (dict, "names and values"),
     "versions": (dict, "names and values"),
-    "floor": (float | None, "a number or null"),
 }
 
 _SHOWN = 12  # class names in the model card
@@ -78,8 +77,6 @@ class Trained:
     """Figures on the validation part."""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     """Versions of the packages that trained it, and the commit of this one where it is known."""
-    floor: float | None = None
-    """No threshold is below; None where nobody says so."""
     score_bands: ScoreBands = dataclasses.field(default_factory=ScoreBands)
     """How often a class was there in the validation images, by its score; none where they were too few."""
 
@@ -113,7 +110,6 @@ class Trained:
                 document[field] = tuple(_share(path, field, *each) for each in document[field].items())
             bands = document.get("score_bands", [])  # older files have none
             document["score_bands"] = ScoreBands(tuple(ScoreBand(**band) for band in bands))
-            document.setdefault("floor", None)
             for field, (kind, spelled) in _KINDS.items():
                 if not isinstance(document[field], kind) or isinstance(document[field], bool) != (kind is bool):
                     raise ModelFileError(f"{path}: {field}: expected {spelled}, got {document[field]!r}")
@@ -146,8 +142,7 @@ class Trained:
                 f"{100 * self.metrics['val_mAP']:.1f} %; constant scores, which never look at the image, have "
                 f"{100 * prior:.1f} %"
             )
-        if self.floor is not None:
-            rows["lowest score of a tag"] = f"{self.floor:.3f}, unless another threshold is asked for"
+        rows["lowest score of a tag"] = f"{min(self.thresholds):.3f}, unless another threshold is asked for"
         table = "\n".join(f"| {name} | {_literal(value)} |" for name, value in rows.items())
         kind = "A capsule network" if config.capsules is not None else "A network"
         return _CARD.format(model=config.model, kind=kind, table=table)

@@ -33,7 +33,6 @@ def export(run: Run, network_config: ModelConfig, progress: Progress, frequencie
         epoch=int(best["epoch"]),
         metrics={name: value for name, value in best.items() if name.startswith(("val_", "prior_"))},
         versions=versions(),
-        floor=progress.floor,
         score_bands=ScoreBands(tuple(ScoreBand(*band) for band in progress.score_bands)),
     ).write(run.model_folder, network_config)
 

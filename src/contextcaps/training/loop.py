@@ -45,8 +45,6 @@ class Progress:
     """One record of metrics per epoch."""
     thresholds: list[float] = dataclasses.field(default_factory=list)
     """[J], tuned at the best epoch."""
-    floor: float | None = None
-    """No threshold is below."""
     score_bands: list[tuple[float, int, int]] = dataclasses.field(default_factory=list)
     """Lowest score, pairs and present pairs of each band of scores, counted at the best epoch."""
 
@@ -213,8 +211,7 @@ class TrainingLoop:
         is_best = progress.best is record
         if is_best:
             tuned = self.validation.tune(result)
-            progress.thresholds, progress.floor = tuned.thresholds, tuned.floor
-            progress.score_bands = tuned.score_bands
+            progress.thresholds, progress.score_bands = tuned.thresholds, tuned.score_bands
         progress.epoch, progress.batch, progress.losses = progress.epoch + 1, 0, []
         # Recorded before it is saved: who resumes from here records nothing of this epoch again.
         self.recorder.end_epoch(progress.history)

@@ -1,4 +1,4 @@
-"""Losses on class scores (lengths of decision capsules): each but the last sums over classes, averages over the batch.
+"""Losses on class scores: each sums over classes and averages over the batch, but for the two-way loss.
 
 All of them compute in float32 at least, also under autocast, and stay finite for scores of exactly 0 and 1.
 Weights for the classes (`class_weights.py`) multiply each class's terms; no weights are the same as weights of 1.

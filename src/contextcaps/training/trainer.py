@@ -166,8 +166,7 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
             f"known: expected 0 for a network without a field between its decisions, got {config.known}; add "
             "--set field=default"
         )
-    pretrained = network.backbone.startswith("lite") or network.pretrained or network.pretrained_file is not None
-    if config.freeze and not pretrained:
+    if config.freeze and not network.has_published_weights:
         raise ValueError(
             f"freeze: expected a pretrained backbone, got {network.backbone}, which starts from random weights; take "
             "lite0, or timm:NAME with --set pretrained=true or pretrained_file=FILE"

@@ -36,8 +36,6 @@ class Tuned:
 
     thresholds: list[float]
     """[J]"""
-    floor: float
-    """No threshold is below."""
     score_bands: list[tuple[float, int, int]]
     """Lowest score, pairs and present pairs of each band of scores."""
 
@@ -93,7 +91,7 @@ class Validation:
             scores, targets = result.predictions.scores, result.predictions.targets  # [n, J]
             found = tune_thresholds(scores, targets)
             bands = [dataclasses.astuple(band) for band in count_bands(scores, targets).bands]
-            tuned = Tuned(found.each.tolist(), found.floor, bands)
+            tuned = Tuned(found.each.tolist(), bands)
         return self.fabric.broadcast(tuned)
 
     def _measure(self, found: Predictions) -> ValidationResult:

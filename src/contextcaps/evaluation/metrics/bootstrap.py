@@ -249,7 +249,7 @@ def _sums(pairs: Pairs, thresholds: Mapping[str, float | Array], weights: Tensor
         for name, limit in limits.items():
             add(f"predicted@{name}", part >= limit, own)
             add(f"correct@{name}", (part >= limit) & truth, own)
-        known = pairs.known(part)  # [r, J]
+        known = pairs.labelled(part)  # [r, J]
         for k in depths:
             add(f"top{k}", torch.stack([hits(part, truth, k), known.sum(1).clamp_max(k).double()], dim=1), own)
         binned, squared = per_image(part, truth, known)

@@ -61,7 +61,7 @@ def count_calibration(
     sums = torch.zeros(3, bins, dtype=torch.float64, device=pairs.device)
     squares = torch.zeros((), dtype=torch.float64, device=pairs.device)
     for _, part, truth in pairs.rows():
-        binned, squared = per_image(part, truth, pairs.known(part), bins)
+        binned, squared = per_image(part, truth, pairs.labelled(part), bins)
         sums += binned.sum(0)
         squares += squared.sum()
     count, total, present = sums.cpu()

@@ -6,7 +6,7 @@ have written; torchmetrics and scikit-learn, which the tests compare with, hold 
 An unknown label is a target of `UNKNOWN`. Its pair of image and class is given a score of minus infinity, which no
 threshold reaches, and a target of 0: it is never predicted, never present, and stands below all others in a ranking.
 So whatever counts pairs from a score upwards gets what it would get without that pair. Only what counts all pairs,
-whatever their score, has to ask `Pairs.known`.
+whatever their score, has to ask `Pairs.labelled`.
 """
 
 from collections.abc import Iterator
@@ -69,8 +69,8 @@ class Pairs:
         """Whether a piece that was read so far has unknown labels."""
         self.device = torch.device(device or (scores.device if isinstance(scores, Tensor) else "cpu"))
 
-    def known(self, scores: Tensor) -> Tensor:
-        """Return which pairs of a piece that was read have a known label, as bool."""
+    def labelled(self, scores: Tensor) -> Tensor:
+        """Return which pairs of a piece that was read have a label that is known, as bool."""
         return scores > -torch.inf if self.has_unknown else torch.ones_like(scores, dtype=torch.bool)
 
     def rows(self) -> Iterator[tuple[slice, Tensor, Tensor]]:

@@ -90,7 +90,7 @@ def count_levels(
     counts = torch.zeros(2, folds * pairs.classes * LEVELS, dtype=torch.int64, device=pairs.device)
     columns = torch.arange(pairs.classes, device=pairs.device)
     for rows, part, truth in pairs.rows():
-        known = pairs.known(part)  # [r, J]
+        known = pairs.labelled(part)  # [r, J]
         require_chances(part, known)
         level = (part.masked_fill(~known, 0) * LEVELS).long().clamp(0, LEVELS - 1)  # [r, J]
         place = (fold[rows, None].to(pairs.device) * pairs.classes + columns) * LEVELS + level  # [r, J]

@@ -48,7 +48,7 @@ def count_top_k(
     k = min(require_count("k", k), pairs.classes)
     total = torch.zeros(3, dtype=torch.float64, device=pairs.device)
     for _, part, truth in pairs.rows():
-        predicted = pairs.known(part).sum(1).clamp_max(k).sum()
+        predicted = pairs.labelled(part).sum(1).clamp_max(k).sum()
         total += torch.stack([hits(part, truth, k).sum(), truth.sum().double(), predicted.double()])
     return TopK(k, *total.cpu())
 
