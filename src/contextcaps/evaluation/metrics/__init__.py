@@ -1,12 +1,6 @@
 """Measure how good scores are: rankings, decisions, calibration, and bootstrap intervals of each figure.
 
-To add a metric:
-
-1. Write `evaluation/metrics/NAME.py` with a function of `(scores, targets, *, device, chunk_bytes)`, both [n, J], that
-   reads them through `Pairs`, some images (`rows`) or classes (`columns`) at a time; `top_k.py` is a short example.
-2. Export it here, and test it in `tests/evaluation/test_metrics_NAME.py` against a few lines of NumPy.
-3. For its interval, compute it from sums weighted by resample, [R], in `bootstrap.weighted_metrics`, under a new name.
-4. To report it, add its value under the same name to the figures in `evaluation/report/evaluation.py`.
+CONTRIBUTING.md has the steps for adding one; `top_k.py` is an example.
 """
 
 from contextcaps.evaluation.metrics.bootstrap import (
