@@ -138,7 +138,7 @@ def test_every_page_is_in_the_navigation() -> None:
 @pytest.mark.parametrize("document", ["CONTRIBUTING.md", "docs/decisions/architecture.md"])
 def test_files_that_contributors_are_sent_to_exist(document) -> None:
     """Paths in backticks that end in .py or a slash, but for those of the examples that are to be written."""
-    to_be_written = re.compile(r"birds|csra|attention_routing|NAME")
+    to_be_written = re.compile(r"birds|lse|attention_routing|NAME")
     rooms = ("", "capsules", "data/sources", "evaluation", "evaluation/metrics", "models")
     homes = [ROOT, *(ROOT / "src/contextcaps" / room for room in rooms)]
     for path in re.findall(r"`([\w./-]+(?:\.py|/))`", text_of(ROOT / document)):
