@@ -17,11 +17,11 @@ def shown(*taggings: Tagging, color: bool = False) -> str:
 
 
 def test_names_tags_and_bars() -> None:
-    tags = (Tag("person", 1.0, 0.5), Tag("dining table", 0.25, 0.2), Tag("cup", 0.0, 0.0, given=True))
+    tags = (Tag("person", 1.0, 0.5), Tag("dining table", 0.25, 0.2, precision=0.314), Tag("cup", 0.0, 0.0, given=True))
     assert shown(Tagging("holidays/a b.jpg", tags)).splitlines() == [
         "holidays/a b.jpg",
         "  person        " + "█" * 20 + " 1.00",
-        "  dining table  " + "█" * 5 + " " * 15 + " 0.25",
+        "  dining table  " + "█" * 5 + " " * 15 + " 0.25  31% right",
         "  cup           " + " " * 20 + " 0.00  given",
     ]
 

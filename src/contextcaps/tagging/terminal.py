@@ -1,4 +1,4 @@
-"""Show taggings to a person at a terminal: each image's name, and its tags with bars."""
+"""Show taggings to a person at a terminal: each image's name, and its tags with bars and expected precision."""
 
 from rich.console import Console
 from rich.text import Text
@@ -35,6 +35,8 @@ class Terminal:
             line.append(f"{tag.score:.2f}")
             if tag.given:
                 line.append("  given", style="dim")
+            elif tag.precision is not None:
+                line.append(f"  {tag.precision:.0%} right", style="dim")
             self._print(line)
 
     def _print(self, line: Text) -> None:
