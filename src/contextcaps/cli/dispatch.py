@@ -15,6 +15,7 @@ from contextcaps.cli.demo import DemoCommand
 from contextcaps.cli.evaluate import Evaluate
 from contextcaps.cli.models import Models
 from contextcaps.cli.parsing import did_you_mean, parse, pointing_at_help
+from contextcaps.cli.streams import lasting_streams
 from contextcaps.cli.tag import TagImages
 from contextcaps.cli.train import Train
 from contextcaps.exit_codes import ExitCode
@@ -49,9 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     words = list(sys.argv[1:] if arguments is None else arguments)
+    with lasting_streams():
+        _run(words)
+
+
+def _run(words: Sequence[str]) -> None:
     try:
         try:
-            if words == ["--version"]:
+            if list(words) == ["--version"]:
                 print(f"contextcaps {contextcaps.__version__}")
                 return
             _find(words).run()
@@ -86,6 +92,8 @@ def _exit_code(error: BaseException) -> ExitCode | None:
 def _message(error: BaseException) -> str:
     if is_out_of_memory(error) and not hasattr(error, "exit_code"):
         return "out of memory; try a smaller --batch-size"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or "stopped"
 
 
