@@ -320,10 +320,14 @@ def test_ignored_classes_as_lists(tmp_path):
 
 def test_what_is_wrong_with_ignored_classes(tmp_path):
     spec = write_csv(tmp_path, "path,labels,ignore\na.jpg,cat;dog,dog\ne.jpg,dog,\n")
-    with pytest.raises(DataError, match="row 2: 1 class is both in 'labels' and in 'ignore'; expected each in one"):
+    with pytest.raises(DataError, match="row 2: 'dog' both in 'labels' and in 'ignore'; expected each class in one"):
         open_source(spec)
     with pytest.raises(DataError, match="ignore_column: no column 'none'; it has path, labels, ignore"):
         open_source(spec, ignore_column="none")
+    with pytest.raises(DataError, match="row 2: 'Dog' both in 'labels' and in 'ignore'"):  # one class, two spellings
+        open_source(write_csv(tmp_path, "path,labels,ignore\na.jpg,Dog,dog \ne.jpg,Dog,\n"))
+    with pytest.raises(DataError, match="row 2: 'dog' both in 'label' and in 'ignore'"):  # of two rows of an image
+        open_source(write_csv(tmp_path, "path,label,ignore\na.jpg,dog,\ne.jpg,cat,\na.jpg,,dog\n"))
 
 
 def test_a_class_may_be_called_ignore(tmp_path):

@@ -146,8 +146,11 @@ class TableSource(FileSource):
         self.assumptions += self._vocabulary.assumptions()
         for record in records.values():
             present = {int(final[label]) for label in record.labels}
-            missing = {int(final[label]) for label in record.unknown} - present
+            missing = {int(final[label]) for label in record.unknown}
             try:
+                if self._label is not None and present & missing:  # once rows are joined and spellings are one
+                    raise DataError(self._in_both(present & missing))
+                missing -= present  # of two columns for one class, the one that knows it
                 # A row of which nothing is known is an image without a label.
                 if not self._keeps(present or (missing if len(missing) < len(self.classes) else ()), record.id):
                     continue
@@ -159,14 +162,8 @@ class TableSource(FileSource):
     def _labels(self, cells: Sequence[Any]) -> tuple[list[int], list[int]]:
         """Return the indices in the vocabulary of a row's labels, and of the classes that are unknown there."""
         if self._label is not None:
-            labels = self._listed(cells[self._label])
             unknown = [] if self._ignore is None else self._listed(cells[self._ignore])
-            both = set(labels) & set(unknown)
-            if both:
-                count = "1 class is" if len(both) == 1 else f"{len(both)} classes are"
-                columns = " and in ".join(repr(self._columns.names[each or 0]) for each in (self._label, self._ignore))
-                raise BadSample(f"{count} both in {columns}; expected each in one of them")
-            return labels, unknown
+            return self._listed(cells[self._label]), unknown
         present, missing = [], []
         known = self._columns.truth
         for position, name in self._class_columns:
@@ -186,6 +183,12 @@ class TableSource(FileSource):
             if truth:
                 present.append(name)
         return self._vocabulary.add(present), self._vocabulary.add(missing)
+
+    def _in_both(self, classes: set[int]) -> str:
+        """Say that classes are present and unknown in one image."""
+        names = ", ".join(repr(self.classes[each]) for each in sorted(classes))
+        columns = " and in ".join(repr(self._columns.names[each or 0]) for each in (self._label, self._ignore))
+        return f"{names} both in {columns}; expected each class in one of them"
 
     def _listed(self, cell: Any) -> list[int]:
         """Return the indices in the vocabulary of the classes that a cell names."""
