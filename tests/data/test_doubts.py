@@ -85,3 +85,8 @@ def test_names_that_are_right(classes: list[str]) -> None:
 @pytest.mark.parametrize("name", ["cocostuff171", "corel5k"])
 def test_real_sets_are_not_doubted(name: str) -> None:
     assert class_doubts(open_source(f"shards:{SHARED / name}")) == []
+
+
+@pytest.mark.parametrize("word", ["?", "-1", "nan"])
+def test_words_for_a_missing_value(word: str) -> None:
+    assert class_doubts(source([word, "cat", "dog"])) == [f"{word!r} as a class looks like a missing value"]

@@ -11,7 +11,7 @@ from contextcaps.data.source import Source
 __all__ = ["class_doubts"]
 
 _SEPARATORS = (";", ",", "|", "/", "+", "&", "\n", "\t", " ")
-_NO_NAMES = ("nan", "none", "null", "n/a", "na", "#n/a", "undefined", "unlabeled", "unlabelled")
+_NO_NAMES = ("nan", "none", "null", "n/a", "na", "#n/a", "undefined", "unlabeled", "unlabelled", "?", "-", "-1")
 _TRUTHS = {"0", "1", "0.0", "1.0", "true", "false", "yes", "no"}
 _LEAST_IMAGES = 10
 """Below this many images, a class for each says little."""
