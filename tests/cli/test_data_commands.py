@@ -147,11 +147,23 @@ def test_inspect_looks_for_the_folder_of_the_page_first(tmp_path, capsys, monkey
     monkeypatch.setattr(
         "contextcaps.data.source_registry.open_source", lambda *words, **options: pytest.fail("the source was opened")
     )
-    for page in (tmp_path, tmp_path / "missing" / "page.html"):
+    for page, what in ((tmp_path, "a file, got a folder"), (tmp_path / "missing" / "page.html", "its folder is not")):
         with pytest.raises(SystemExit) as stop:
             main(["data", "inspect", SCENES, "--html", str(page)])
         assert stop.value.code == 2
-        assert "expected a file to write the page to" in capsys.readouterr().err
+        assert f"--html {page}: " in (message := capsys.readouterr().err)
+        assert what in message
+
+
+@pytest.mark.parametrize("command", [["prepare", "--size", "8"], ["convert", "--to", "shards"]])
+def test_what_was_assumed_is_said(command, tmp_path, capsys) -> None:
+    for name, folder in (("1.png", "Cat"), ("2.png", "cat"), ("3.png", "dog")):
+        (tmp_path / "pets" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pets" / folder / name).write_bytes(encoded(1, "PNG"))
+    place = ["--cache", str(tmp_path / "cache")] if command[0] == "prepare" else [str(tmp_path / "shards")]
+    main(["data", command[0], f"folders:{tmp_path / 'pets'}", *command[1:], *place])
+    told = capsys.readouterr().err
+    assert f"note: folders:{tmp_path / 'pets'}: 1 class is written in several ways, taken as one: 'Cat'" in told
 
 
 def test_samples_left_out_are_counted_once(tmp_path, capsys) -> None:

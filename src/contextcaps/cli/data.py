@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from contextcaps.atomic import require_place
 from contextcaps.cli.command import Command, CommandConsole, File, Folder, SourceName, Split, require_location
 from contextcaps.data.problems import DataError, OnBad, Problem, left_out
 from contextcaps.documents import counted
@@ -39,19 +40,17 @@ class DataInspect(Command):
     def run(self) -> None:
         from contextcaps.data.inspection import inspect_source, inspection_tables, write_page
 
-        html = self.html
-        if html is not None and (html.is_dir() or not html.parent.is_dir()):  # before the work, not after it
-            found = "is a folder" if html.is_dir() else f"its folder is not there; make {html.parent} first"
-            raise ValueError(f"{html}: expected a file to write the page to; {found}")
+        if self.html is not None:
+            require_place(self.html, "--html")
         opened = _open(self.source, self.split, "skip")
         limit = None if self.check_images else self.images
         inspection = inspect_source(opened, limit=limit, check_images=self.check_images)
         console = CommandConsole()
         for table in inspection_tables(inspection):
             table.print(console)
-        if html is not None:
-            write_page(opened, inspection, html)
-            console.print(f"Page written to {html}")
+        if self.html is not None:
+            write_page(opened, inspection, self.html)
+            console.print(f"Page written to {self.html}")
         if inspection.problems and self.on_bad == "stop":
             count = len(inspection.problems)
             raise DataError(f"{counted(count, 'problem')} found in {opened.name}")
@@ -76,6 +75,7 @@ class DataPrepare(Command):
         from contextcaps.data.prepared import prepare
 
         opened = _open(self.source, self.split, self.on_bad)
+        _say_what_was_assumed(opened.name, opened.assumptions)
         prepared = prepare(opened, self.size, self.cache)
         part = "" if opened.split is None else f" (split {opened.split})"
         side = f"{self.size}×{self.size} px"
@@ -116,6 +116,7 @@ class DataConvert(Command):
             progress=True,
             **_split_option(self.split),
         )
+        _say_what_was_assumed(self.source, conversion.assumptions)
         for part in conversion.parts:
             shards = counted(len(part.shards), "shard")
             print(f"{part.samples:,} samples of {part.split} in {shards} under {folder}")
@@ -134,6 +135,12 @@ def _open(source: str, split: str | None, on_bad: OnBad) -> "Source":
 def _split_option(split: str | None) -> dict[str, str]:
     """Return the option only where one is given: not every kind of source has splits."""
     return {} if split is None else {"split": split}
+
+
+def _say_what_was_assumed(source: str, assumptions: Sequence[str]) -> None:
+    """Note on standard error what was assumed about labels and files; `data inspect` and `train` say the same."""
+    for each in assumptions:
+        print(f"note: {source}: {each}", file=sys.stderr)
 
 
 def _report_skipped(source: str, found: Sequence[Problem]) -> None:

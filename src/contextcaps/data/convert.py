@@ -24,6 +24,8 @@ class Conversion:
 
     parts: tuple[Part, ...]
     problems: Problems
+    assumptions: tuple[str, ...]
+    """What the source assumed about labels and files."""
 
 
 def write_shards(
@@ -115,4 +117,4 @@ def write_all_splits(
         names = [*opened, rest] if opened else [whole]
         partial_name = NO_SPLIT if opened else whole
         written = write_parts(parts(), names, source.classes, Path(folder), partial_name, samples_per_shard, encoder)
-    return Conversion(tuple(written), problems)
+    return Conversion(tuple(written), problems, tuple(source.assumptions))

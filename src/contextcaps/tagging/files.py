@@ -123,7 +123,7 @@ class Destination:
     def closing_line(self, count: Count) -> str:
         """Say how many images were tagged, and where that is to be seen."""
         skipped = f", {self.journal.skipped:,} had a row" if self.journal is not None and self.journal.skipped else ""
-        page = "" if self.page is None else f"; {self.page} shows them"
+        page = "" if self.page is None else f"; {self.page} shows {'the new ones' if self.only_new else 'them'}"
         sidecars = "" if self.sidecars is None else f"; {counted(self.sidecars.written, 'sidecar')} beside them"
         return f"{counted(count.tagged, 'image')} tagged, {count.failed:,} could not be read{skipped}{page}{sidecars}"
 

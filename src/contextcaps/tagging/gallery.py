@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from contextcaps.atomic import require_place
 from contextcaps.data.images import BadImage, decode, image_size
 from contextcaps.documents import Column, Table, counted
 from contextcaps.tagging.tagger import Tag, Tagging
@@ -166,10 +167,7 @@ def check_page(path: Path, out: Path | None = None) -> None:
     """Raise ValueError, before the work starts, if a page cannot be written there."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--html {path}: expected the name of a page to write, such as tags.html")
-    if not path.parent.is_dir():
-        raise ValueError(f"--html {path}: its folder is not there; make {path.parent} first")
-    if path.is_dir():
-        raise ValueError(f"--html {path}: expected a file, got a folder")
+    require_place(path, "--html")
     if out is not None and out.resolve() == path.resolve():
         raise ValueError(f"--html {path}: expected another file than that of --out")
 

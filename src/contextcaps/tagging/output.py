@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from contextcaps.atomic import replace_atomically
+from contextcaps.atomic import replace_atomically, require_place
 from contextcaps.extras import import_extra
 from contextcaps.tagging.formats import FORMATS, OUTPUTS, Format, Output
 from contextcaps.tagging.tagger import Tagging
@@ -37,9 +37,8 @@ def check_output(path: Path | None, form: Format | None) -> Format:
         if form == "parquet":
             raise ValueError("--format parquet: needs a file to write to: --out FILE.parquet")
         return form or "jsonl"
-    if not path.parent.is_dir():
-        raise ValueError(f"--out {path}: its folder is not there; make {path.parent} first")
-    if path.is_dir() or (path.exists() and not stat.S_ISREG(path.stat().st_mode)):
+    require_place(path, "--out")
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         raise ValueError(f"--out {path}: expected a file; without --out the rows go to standard output")
     if form is None and path.suffix.lower() not in FORMATS:
         raise ValueError(f"--out {path}: its suffix names no format; expected {', '.join(FORMATS)}, or add --format")
