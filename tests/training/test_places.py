@@ -133,8 +133,18 @@ def test_images_that_were_trained_on_are_counted(prepare, elsewhere, tmp_path, c
     trained_on = evaluate(elsewhere / "run" / "model", split="train", out=tmp_path / "own", resamples=2, progress=False)
     assert trained_on.evaluation.seen == {"train": 48, "val": 0, "of": 48}
 
-    (elsewhere / "run" / "seen.npz").unlink()  # a run of before, or a model that was copied
-    assert evaluate(elsewhere / "run", resamples=2, progress=False).evaluation.seen is None
+    (elsewhere / "run" / "seen.npz").unlink()  # a run of before
+    assert evaluate(elsewhere / "run", data, out=tmp_path / "new", resamples=2, progress=False).evaluation.seen is None
+
+
+@pytest.mark.parametrize(
+    ("split", "seen"), [("train", (48, 0, 48)), ("val", (0, 6, 6)), ("test", (0, 0, 6)), ("all", (48, 6, 60))]
+)
+def test_a_model_without_its_run_knows_its_own_parts(split, seen, elsewhere, tmp_path, capsys) -> None:
+    model = shutil.copytree(elsewhere / "run" / "model", tmp_path / "model")
+    evaluation = evaluate(model, split=split, out=tmp_path / "report", resamples=2, progress=False).evaluation
+    assert evaluation.seen == dict(zip(("train", "val", "of"), seen, strict=True))
+    assert ("were in the training part" in capsys.readouterr().err) == (seen[0] > 0)
 
 
 def test_without_a_prepared_copy_they_are_known_too(home, tmp_path) -> None:

@@ -3,10 +3,13 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from small_run import small_config
 
 from contextcaps.experiments.ablation.ablation import ablate
+from contextcaps.training.config import TrainConfig
 from contextcaps.training.evaluate import evaluate
 from contextcaps.training.trainer import train
 
@@ -36,6 +39,25 @@ def test_before_the_data_are_opened(changes, message, tmp_path) -> None:
     with pytest.raises(ValueError, match=message):
         ablate(train=config, models=config.model, seeds=1, out=str(tmp_path / "ablation"), progress=False)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["data", "val_data", "out", "cache"])
+def test_a_place_that_is_no_utf8(name) -> None:
+    with pytest.raises(ValueError, match=rf"{name}: expected a name in UTF-8, got table:x/.udcff; rename it"):
+        TrainConfig(**{name: os.fsdecode(b"table:x/\xff")})
+
+
+def test_a_class_that_is_no_utf8(tmp_path) -> None:
+    for folder in (b"c\xe9t", b"dog"):
+        place = tmp_path / "pets" / os.fsdecode(folder)
+        place.mkdir(parents=True)
+        for number in range(8):
+            pixels = np.full((8, 8, 3), 9 * number, np.uint8)
+            Image.fromarray(pixels).save(place / f"{number}.png")
+    config = small_config(tmp_path / "run", tmp_path / "cache", data=f"folders:{tmp_path / 'pets'}")
+    with pytest.raises(ValueError, match=r"class: expected a name in UTF-8, got c.udce9t; rename it"):
+        train(config, progress=False)
+    assert os.listdir(tmp_path) == ["pets"]
 
 
 @pytest.mark.parametrize("place", ["taken", "file", "file/run"])

@@ -6,7 +6,7 @@ from typing import Literal
 
 from contextcaps.documents import counted
 
-__all__ = ["BadSamples", "DataError", "OnBad", "Problem", "Problems", "left_out"]
+__all__ = ["BadSamples", "DataError", "OnBad", "Problem", "Problems", "left_out", "require_utf8"]
 
 OnBad = Literal["stop", "skip"]
 
@@ -73,3 +73,12 @@ def left_out(source: str, found: Sequence[Problem]) -> str:
     problems = Problems(source, "skip")
     problems.found = list(dict.fromkeys(found))
     return f"{len({problem.where for problem in found}):,} left out: {problems.summary()}"
+
+
+def require_utf8(what: str, text: str) -> None:
+    """Raise for a name out of a file system that is no UTF-8: no file that has it as text could be written."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        shown = text.encode(errors="backslashreplace").decode()
+        raise DataError(f"{what}: expected a name in UTF-8, got {shown}; rename it") from None

@@ -10,7 +10,7 @@ import tyro
 
 from contextcaps.configuration import Configuration
 from contextcaps.data.augmentation_config import AugmentationConfig
-from contextcaps.data.problems import OnBad
+from contextcaps.data.problems import OnBad, require_utf8
 from contextcaps.yaml_files import dump_yaml, parse_yaml
 
 __all__ = ["LossName", "TrainConfig", "spell_options"]
@@ -154,6 +154,8 @@ class TrainConfig(Configuration):
             if isinstance(getattr(self, name), Path):
                 self._set(**{name: str(getattr(self, name))})
         self._settle_kinds()
+        for name in ("data", "val_data", "out", "cache"):
+            require_utf8(name, getattr(self, name) or "")  # they are written into the run's files
         self._require_at_least(epochs=1, batch_size=1, accumulate=1, devices=1, nodes=1, image_size=1, views=1)
         self._require_at_least(seed=0, split_seed=0, early_stop=0, checkpoint_steps=0, log_steps=1, workers=1)
         for name in ("weight_decay", "clip", "reconstruction"):

@@ -8,7 +8,7 @@ import torch
 
 from contextcaps.data import Prepared, PreparedLoader, Source, StreamLoader, open_splits, prepare
 from contextcaps.data.loading import Loader
-from contextcaps.data.problems import DataError, Problem
+from contextcaps.data.problems import DataError, Problem, require_utf8
 from contextcaps.data.source import absent_classes, have_same_data
 from contextcaps.data.source_registry import missing_place
 from contextcaps.data.splits import open_part
@@ -118,8 +118,10 @@ def require_places(config: TrainConfig, how: str) -> None:
 
 
 def open_training_parts(config: TrainConfig) -> tuple[Part, Part]:
-    """Open the training and the validation part."""
+    """Open the training and the validation part; refuse classes that a model's files cannot name."""
     parts = open_parts(config)
+    for name in parts["train"].classes:
+        require_utf8(f"{config.data}: class", name)
     return parts["train"], parts["val"]
 
 

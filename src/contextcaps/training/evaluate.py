@@ -38,7 +38,7 @@ from contextcaps.training.processes import (
     resolved_precision,
 )
 from contextcaps.training.runs import Run, require_writable
-from contextcaps.training.seen import count_seen
+from contextcaps.training.seen import Seen, count_seen
 
 __all__ = ["Measured", "evaluate"]
 
@@ -99,13 +99,12 @@ def evaluate(
         ValueError: the model, the data or what was asked for is wrong.
         OutOfMemory: what it says.
     """
-    if out is not None:
-        require_writable(Path(out), "--out")
     if resamples is not None and resamples < 1:
         raise ValueError(f"resamples: expected a whole number of at least 1, got {resamples}")
     if split is not None and not split:
         raise ValueError("split: expected a name, got an empty one")
     run = Run.open(model) if Path(model, "config.yaml").is_file() else None
+    require_writable(_reports(run) if out is None else Path(out), "--out")
     network, trained = load_model(model)
     config = _configuration(run, trained, data)
     trained_on = run.config.data if run is not None else None if trained is None else trained.data
@@ -180,7 +179,7 @@ def evaluate(
         if trained is None:
             facts["constant prior"] = "frequencies of these data: the model does not say those of its training data"
         learned = Path(model) if run is not None else Path(model).parent  # a run's model/ lies in the run
-        seen = count_seen(learned, part, config)
+        seen = count_seen(learned, part, config) or _seen_by_name(config, name, own, len(part))
         if seen is not None:
             evaluation = dataclasses.replace(evaluation, seen=dataclasses.asdict(seen))
             facts["in its training part"] = f"{seen.train:,} of {seen.of:,} images"
@@ -192,6 +191,19 @@ def evaluate(
         if worth is not None:
             files += write_known(worth, folder, title, facts)
     return Measured(evaluation, found, folder, files, worth)
+
+
+def _seen_by_name(config: TrainConfig, name: str, own: bool, images: int) -> Seen | None:
+    """Return how many images of the model's own data it has learned from, where it has no fingerprints of them.
+
+    That is so for a model's folder without its run. Its data are divided as they were, so each part is what it was.
+    """
+    if not own:
+        return None
+    if name != "all":
+        return Seen(images if name == "train" else 0, images if name == "val" else 0, images)
+    parts = open_parts(config)
+    return Seen(len(parts["train"]), len(parts["val"]), images)
 
 
 def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | None) -> Tensor:
@@ -212,8 +224,12 @@ def _folder(run: Run | None, out: Path | str | None, part: Part, name: str, own:
     """Return where the report goes: one place for each part of the run's own data, and for each other source."""
     if out is not None:
         return Path(out)
-    place = name if own else f"{part.source.kind}-{name}-{part.source.fingerprint()[:8]}"
-    return (Path() if run is None else run.folder) / "evaluation" / place
+    return _reports(run) / (name if own else f"{part.source.kind}-{name}-{part.source.fingerprint()[:8]}")
+
+
+def _reports(run: Run | None) -> Path:
+    """Return the folder of reports: in the run, or in the current folder."""
+    return (Path() if run is None else run.folder) / "evaluation"
 
 
 def _configuration(run: Run | None, trained: Trained | None, data: str | None) -> TrainConfig:
