@@ -67,6 +67,14 @@ def test_the_card_says_what_it_is(model, folder) -> None:
         "contextcaps tag ",
     ):
         assert text in card
+
+
+def test_the_card_has_no_folders_of_this_machine(model, tmp_path) -> None:
+    home = "table:/home/ann/labels.csv?root=/home/ann/photos"
+    card = dataclasses.replace(TRAINED, data=home, val_data="coco:/home/ann/coco").card(model[0].config)
+    assert "/home" not in card
+    assert "| trained on | table:labels.csv |" in card
+    assert "| validated on | coco:coco |" in card
     assert "Nothing is said here" not in card
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from contextcaps.atomic import write_atomically
@@ -130,8 +130,8 @@ class Trained:
         height, width = config.image_size
         rows = {
             "classes": f"{len(names)}: {shown}",
-            "trained on": self.data,
-            "validated on": "a part of it" if self.val_data is None else self.val_data,
+            "trained on": _without_folders(self.data),
+            "validated on": "a part of it" if self.val_data is None else _without_folders(self.val_data),
             "images": f"squashed to {height}×{width} px",
             "seed": self.seed,
             "epochs": self.epoch,
@@ -169,6 +169,17 @@ def _share(path: Path, field: str, name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ModelFileError(f"{path}: {field}: {name}: expected a number from 0 to 1, got {value!r}")
     return float(value)
+
+
+def _without_folders(source: str) -> str:
+    """Return a source's name without the folders of this machine: a card is passed on with its model.
+
+    >>> _without_folders("table:/home/ann/labels.csv?root=/home/ann/photos"), _without_folders("hf:owner/name")
+    ('table:labels.csv', 'hf:owner/name')
+    """
+    kind, _, rest = source.partition(":")
+    place = PurePath(rest.partition("?")[0])
+    return f"{kind}:{place.name}" if place.is_absolute() else source
 
 
 def _literal(text: object) -> str:
