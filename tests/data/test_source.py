@@ -34,6 +34,18 @@ def test_misuse_is_one_clear_line(spec, message) -> None:
     assert "\n" not in str(refusal.value)
 
 
+def test_arguments_of_another_type_are_a_mistake_of_the_program(tmp_path) -> None:
+    (tmp_path / "a.csv").write_text("path,labels\n")
+    for spec in (None, tmp_path / "a.csv"):
+        with pytest.raises(TypeError, match="spec: expected the name of a source, such as 'coco:PATH', got "):
+            open_source(spec)
+    for option, value, expected in (("separator", 3, "str"), ("split", 3, "str"), ("unify", "yes", "bool")):
+        with pytest.raises(TypeError, match=f"{option}: expected {expected}, got {value!r}"):
+            open_source(f"table:{tmp_path / 'a.csv'}", **{option: value})
+    with pytest.raises(DataError, match="no usable image found"):  # a place may be a path
+        open_source(f"table:{tmp_path / 'a.csv'}", root=tmp_path)
+
+
 def test_options_in_the_name_equal_options_as_arguments() -> None:
     written, given = open_source("scenes?count=12&size=32&seed=3"), open_source("scenes", count=12, size=32, seed=3)
     assert written.fingerprint() == given.fingerprint()

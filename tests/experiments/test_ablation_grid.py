@@ -37,6 +37,7 @@ def test_models_with_settings() -> None:
     ("models", "message"),
     [
         ("capsnet,,contextcaps", "expected names with commas"),
+        ((), "expected names with commas between, got none"),
         ("capsnt", "did you mean 'capsnet'"),
         ("a=capsnt:capsules.types=2", "did you mean 'capsnet'"),
         ("capsnet:capsules.types", "expected NAME=VALUE, got 'capsules.types'"),

@@ -506,6 +506,19 @@ def test_a_wish_that_cannot_be_met_is_refused(knowing, pictures, wanted, message
 
 
 @pytest.mark.parametrize("wanted", ["precision_at_least", "recall_at_least"])
+@pytest.mark.parametrize("share", ["0.5", True])
+def test_a_share_of_another_type_is_a_mistake_of_the_program(knowing, pictures, wanted, share) -> None:
+    with pytest.raises(
+        TypeError, match=f"{wanted}: expected a share above 0 and at most 1, such as 0.8, got {share!r}"
+    ):
+        knowing.tag_stream(pictures, **{wanted: share})
+
+
+def test_an_empty_name(knowing) -> None:
+    assert knowing.tag("")[0].error == "an empty name"
+
+
+@pytest.mark.parametrize("wanted", ["precision_at_least", "recall_at_least"])
 def test_a_model_that_does_not_know_its_precision_says_so(loaded, pictures, wanted) -> None:
     with pytest.raises(ValueError, match=f"{wanted}: this model does not know what its scores were worth"):
         loaded.tag(pictures, **{wanted: 0.8})

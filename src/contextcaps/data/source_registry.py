@@ -49,6 +49,8 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
         on_bad: "stop" at bad data, or "skip" it.
         options: options of the kind, such as `split="train"`.
     """
+    if not isinstance(spec, str):
+        raise TypeError(f"spec: expected the name of a source, such as 'coco:PATH', got {spec!r}")
     kind, location, query = _taken_apart(spec)
     is_path = ":" not in spec and kind != "scenes" and Path(spec).exists()  # such as a folder called coco
     if is_path or kind not in source_kinds():
@@ -70,6 +72,8 @@ def open_source(spec: str, *, on_bad: OnBad = "stop", **options: Any) -> Source:
             offered = ", ".join(name for name in allowed if name not in ("location", "on_bad"))
             hint = did_you_mean(option, offered.split(", ")) or f"it has {offered or 'none'}"
             raise DataError(f"{spec}: {kind} has no option {option!r}; {hint}")
+    for option, value in options.items():
+        _require_type(option, value, allowed[option])
     converted = {option: _convert(spec, option, text, allowed[option]) for option, text in written.items()}
     try:
         return source_class(location, on_bad=on_bad, **{**converted, **options})
@@ -146,6 +150,17 @@ def _convert(spec: str, option: str, text: str, parameter: inspect.Parameter) ->
         expected = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds if kind is not type(None))
         raise DataError(f"{spec}: option {option}: expected {expected}, got {text!r}")
     return text
+
+
+def _require_type(option: str, value: Any, parameter: inspect.Parameter) -> None:
+    """Raise unless an option that is a text or a truth value has one; sources check numbers and choices themselves."""
+    kinds = typing.get_args(parameter.annotation) or (parameter.annotation,)
+    if not set(kinds) <= {str, bool, type(None)}:
+        return
+    places = (os.PathLike,) if str in kinds else ()  # a place may be a path
+    if not isinstance(value, (*kinds, *places)):
+        expected = " or ".join(kind.__name__ for kind in kinds if kind is not type(None))
+        raise TypeError(f"{option}: expected {expected}, got {value!r}")
 
 
 def _has_options(rest: str) -> bool:

@@ -62,6 +62,8 @@ def pixels_of(image: Any, size: tuple[int, int]) -> np.ndarray:
     if isinstance(image, NotAnImage):
         raise BadImage(image.why)
     if isinstance(image, str | os.PathLike):
+        if not os.fspath(image):
+            raise BadImage("an empty name")
         path = Path(os.fsdecode(image))
         if path.is_dir():
             raise BadImage("a folder, not an image; contextcaps.tagging.find_images lists the images in it")

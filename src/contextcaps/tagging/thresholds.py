@@ -33,7 +33,7 @@ def choose_thresholds(
         bands: what its scores were worth on validation images.
 
     Raises:
-        TypeError: a threshold is no number.
+        TypeError: a threshold or a share is no number.
         ValueError: of an argument out of range, of two, and where the model does not know such a threshold.
     """
     given = {name: value for name, value in asked._asdict().items() if value is not None}
@@ -49,9 +49,8 @@ def choose_thresholds(
         return tuple(thresholds)
     if asked.threshold is not None:
         return (_score_from("threshold", asked.threshold),) * len(classes)
-    ((name, share),) = given.items()
-    if not 0 < share <= 1:
-        raise ValueError(f"{name}: expected a share above 0 and at most 1, such as 0.8, got {share}")
+    ((name, value),) = given.items()
+    share = _share_from(name, value)
     if not bands.bands:
         raise ValueError(
             f"{name}: this model does not know what its scores were worth on validation images, as it was not trained "
@@ -64,6 +63,15 @@ def choose_thresholds(
     if chosen is None:
         raise ValueError(f"{name}: no threshold reached {share} on the validation images; the most was {best:.3f}")
     return (chosen,) * len(classes)
+
+
+def _share_from(name: str, value: Any) -> float:
+    wrong = f"{name}: expected a share above 0 and at most 1, such as 0.8, got {value!r}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(wrong)
+    if not 0 < float(value) <= 1:
+        raise ValueError(wrong)
+    return float(value)
 
 
 def _score_from(name: str, value: Any) -> float:

@@ -250,6 +250,8 @@ def parse_models(words: str | Sequence[str]) -> tuple[Entry, ...]:
                 raise ValueError(f"models: expected names with commas between, got {word!r}")
             pieces.append([piece.strip()])
             open_entry = ":" in piece
+    if not pieces:
+        raise ValueError("models: expected names with commas between, got none")
     return tuple(_entry(piece) for piece in pieces)
 
 
