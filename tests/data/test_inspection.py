@@ -322,6 +322,9 @@ def test_unknown_labels_are_counted_apart() -> None:
     assert found.unknown_counts.tolist() == [1, 1, 2]
     assert found.class_counts.tolist() == [2, 2, 0]
     assert found.labels_per_image.tolist() == [1, 2, 1]
+    # Fork and knife are both known in two images, of which one shows fork, and one knife.
+    assert found.expected[:2, :2].tolist() == [[4 / 3, 1 / 2], [1 / 2, 4 / 3]]
+    assert found.shares().tolist() == [2 / 3, 2 / 3, 0]
     assert found.together.tolist() == [[2, 1, 0], [1, 2, 0], [0, 0, 0]]
     text = " ".join(printed(found).split())
     assert "4 of 12 (33.3 %), in 3 classes; most in snow (2), fork (1), knife (1)" in text

@@ -66,10 +66,11 @@ def class_frequencies(inspection: Inspection) -> Drawing:
     drawing = Drawing(width, height, "Number of images of each class, on a logarithmic scale")
     powers = [10**each for each in range(math.floor(highest) + 1)]
     _draw_grid(drawing, [(level(each), f"{each:,}") for each in powers], left, width)
+    shares = inspection.shares()
     for rank, index in enumerate(order):
         count, name = int(inspection.class_counts[index]), inspection.classes[index]
         x = left + rank * step
-        tip = f"{name}: {counted(count, 'image')} ({percent(count / inspection.count, 2)} %), rank {rank + 1}"
+        tip = f"{name}: {counted(count, 'image')} ({percent(shares[index], 2)} %), rank {rank + 1}"
         if count:
             gap = min(step * 0.15, 3)
             drawing.rectangle("bar", x + gap / 2, level(count), step - gap, base - level(count), tip=tip)
@@ -89,9 +90,8 @@ def heat_map(inspection: Inspection) -> Drawing:
     chosen = inspection.by_frequency()[:HEAT_MAP_CLASSES]
     chosen = chosen[inspection.class_counts[chosen] > 0]
     met = inspection.together[np.ix_(chosen, chosen)]
-    counts = inspection.class_counts[chosen].astype(np.float64)
-    expected = np.outer(counts, counts) / inspection.count
-    lift = met / expected
+    expected = inspection.expected[np.ix_(chosen, chosen)]
+    lift = np.divide(met, expected, out=np.ones_like(expected), where=expected > 0)
     order = _side_by_side(lift)
     chosen = chosen[order]
     met, expected, lift = (each[np.ix_(order, order)] for each in (met, expected, lift))

@@ -1,7 +1,8 @@
 """What is in a source: counts, the company that classes keep, image sizes, and what is wrong with it.
 
 With n images, c_i of them with class i and c_ij with both i and j, the lift of a pair is n · c_ij / (c_i · c_j): how
-many times more often the two meet than they would by chance; below 1 they avoid each other.
+many times more often the two meet than they would by chance; below 1 they avoid each other. Where labels are
+unknown, each pair is counted in the images in which both labels are known.
 """
 
 import dataclasses
@@ -59,6 +60,8 @@ class Inspection:
     """[J], int64: images in which it is not known whether they show the class."""
     together: np.ndarray
     """[J, J], int64: images with both classes; class_counts on the diagonal."""
+    expected: np.ndarray
+    """[J, J], float64: images with both if they had nothing to do with each other."""
     least_support: int
     """Images that a pair needs (together, or by chance) to be listed."""
     co_occurrences: tuple[Pair, ...]
@@ -96,6 +99,10 @@ class Inspection:
             "mean": float((numbers * counts).sum() / self.count),
             "most": float(numbers[counts > 0][-1]),
         }
+
+    def shares(self) -> np.ndarray:
+        """Return the share of images with each class, [J], among those in which it is known."""
+        return self.class_counts / np.maximum(self.count - self.unknown_counts, 1)
 
     def by_frequency(self) -> np.ndarray:
         """Return class indices, [J], the commonest first."""
@@ -137,11 +144,13 @@ def inspect_source(
     if least_support is None:
         least_support = max(3, math.ceil(count / 1000))
     targets = source.targets()  # [n, J]
-    unknown_counts = (targets == UNKNOWN).sum(axis=0, dtype=np.int64)  # [J]
-    targets[targets == UNKNOWN] = 0
-    together = _count_together(targets)
+    known = targets != UNKNOWN
+    unknown_counts = count - known.sum(axis=0, dtype=np.int64)  # [J]
+    targets[~known] = 0
+    together = _count_together(targets, targets)
     class_counts = together.diagonal().copy()
-    co_occurrences, exclusions = _strongest_pairs(together, count, least_support)
+    expected = _expected(targets, known, class_counts)
+    co_occurrences, exclusions = _strongest_pairs(together, expected, least_support)
 
     read = count if limit is None else min(limit, count)
     sizes, bad, with_boxes, with_masks = [], [], 0, 0
@@ -170,6 +179,7 @@ def inspect_source(
         class_counts=class_counts,
         unknown_counts=unknown_counts,
         together=together,
+        expected=expected,
         least_support=least_support,
         co_occurrences=co_occurrences,
         exclusions=exclusions,
@@ -189,21 +199,35 @@ def evenly_spread(count: int, chosen: int) -> list[int]:
     return [(2 * index + 1) * count // (2 * chosen) for index in range(chosen)]
 
 
-def _count_together(targets: np.ndarray) -> np.ndarray:
-    """Count images with both classes, [J, J]; in blocks, as float32 counts exactly up to 2²⁴ and multiplies fast."""
-    together = np.zeros((targets.shape[1],) * 2, dtype=np.int64)
-    for start in range(0, len(targets), 16384):
-        block = targets[start : start + 16384].astype(np.float32)
-        together += (block.T @ block).astype(np.int64)
+def _count_together(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Count images with a class of each, [J, J]; in blocks, as float32 counts exactly up to 2²⁴ and multiplies fast."""
+    together = np.zeros((one.shape[1],) * 2, dtype=np.int64)
+    for start in range(0, len(one), 16384):
+        block = slice(start, start + 16384)
+        together += (one[block].astype(np.float32).T @ other[block].astype(np.float32)).astype(np.int64)
     return together
 
 
-def _strongest_pairs(together: np.ndarray, count: int, least: int) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
+def _expected(present: np.ndarray, known: np.ndarray, class_counts: np.ndarray) -> np.ndarray:
+    """Return how many images would show both classes by chance, [J, J], of those in which both are known.
+
+    Args:
+        present: [n, J], 1 where an image shows a class.
+        known: [n, J], whether that is known.
+        class_counts: [J], images with each class.
+    """
+    if known.all():
+        return np.outer(class_counts, class_counts).astype(np.float64) / max(len(present), 1)
+    shown = _count_together(present, known).astype(np.float64)  # [J, J], images with one, the other known
+    return shown * shown.T / np.maximum(_count_together(known, known), 1)
+
+
+def _strongest_pairs(
+    together: np.ndarray, by_chance: np.ndarray, least: int
+) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
     """Return the pairs that meet most, and those that meet least, compared with chance."""
     first, second = np.triu_indices(len(together), k=1)
-    counts = together.diagonal().astype(np.float64)
-    expected = counts[first] * counts[second] / max(count, 1)
-    met = together[first, second]
+    expected, met = by_chance[first, second], together[first, second]
     with np.errstate(invalid="ignore", divide="ignore"):
         lift = np.where(expected > 0, met / expected, 1.0)
 

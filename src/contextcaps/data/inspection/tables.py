@@ -147,12 +147,12 @@ def _classes_table(inspection: Inspection) -> Table:
         for heading in (("class", "class") if everything else ("commonest", "rarest"))
         for column in (Column(heading, align="left", most=24), Column("images", count), Column("%", percent))
     ]
-    rows = []
+    rows, shares = [], inspection.shares()
     for pair in itertools.zip_longest(order[:shown], others):
         cells: list[Any] = []
         for each in pair:
             images = None if each is None else int(inspection.class_counts[each])
-            cells += [""] * 3 if images is None else [inspection.classes[each], images, images / inspection.count]
+            cells += [""] * 3 if images is None else [inspection.classes[each], images, shares[each]]
         rows.append(tuple(cells))
     title = f"All {counted(len(order), 'class')}" if everything else f"Commonest and rarest of {len(order):,} classes"
     return Table(title, tuple(columns), rows)
