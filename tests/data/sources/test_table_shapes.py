@@ -256,7 +256,7 @@ def test_bare_names_are_found_below_the_root(tmp_path):
         "photos/two/z.JPG",
     ]
     assert source.assumptions[0].startswith("1 row of images that were there before")
-    with pytest.raises(DataError, match=r"none of 4 images is in .*, such as x\.jpg; name the folder .* root=FOLDER"):
+    with pytest.raises(DataError, match=r"none of 4 images is in /.*, such as x\.jpg; name the folder .* root=FOLDER"):
         open_source(f"table:{tmp_path / 'two.csv'}")
     (tmp_path / "same.csv").write_text("path,label\nsame.jpg,cat\none/same.jpg,dog\n")
     with pytest.raises(

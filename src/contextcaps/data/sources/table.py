@@ -212,9 +212,10 @@ class TableSource(FileSource):
         """Raise one line, instead of one for each row, if there is no image at all where they are looked for."""
         missing = self._finder.missing
         if missing and not found and len(missing) == len(self.problems.found):
+            folder = os.path.abspath(self._folder.path)
             raise DataError(
-                f"{self.name}: none of {len(missing):,} images is in {self._folder.path}, such as {missing[0]}; name "
-                "the folder that the paths are relative to: root=FOLDER"
+                f"{self.name}: none of {len(missing):,} images is in {folder}, such as {missing[0]}; name the folder that "
+                "the paths are relative to: root=FOLDER"
             )
 
     def _splits(self, rows: list[tuple[int, Sequence[Any]]], position: int | None) -> dict[int, str]:
