@@ -214,8 +214,8 @@ class TableSource(FileSource):
         if missing and not found and len(missing) == len(self.problems.found):
             folder = os.path.abspath(self._folder.path)
             raise DataError(
-                f"{self.name}: none of {len(missing):,} images is in {folder}, such as {missing[0]}; name the folder that "
-                "the paths are relative to: root=FOLDER"
+                f"{self.name}: none of {len(missing):,} images is in {folder}, such as {missing[0]}; name the folder "
+                "that the paths are relative to: root=FOLDER"
             )
 
     def _splits(self, rows: list[tuple[int, Sequence[Any]]], position: int | None) -> dict[int, str]:
