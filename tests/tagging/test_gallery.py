@@ -146,7 +146,10 @@ def test_the_command_writes_a_page_alone_or_beside_the_rows(model, album, tmp_pa
     page, rows = tmp_path / "page.html", tmp_path / "tags.csv"
     code, out, err = _run([model, album, "--html", page], capsys)
     assert (code, out) == (1, "")  # three of the files cannot be read
-    assert err.splitlines()[-1] == f"5 images tagged, 3 could not be read; {page} shows them"
+    failure, closing = err.splitlines()[-2:]
+    assert failure.startswith(f"{album / '1-cut.jpg'}: damaged or truncated image")
+    assert failure.endswith("; 2 more")
+    assert closing == f"5 images tagged, 3 could not be read; {page} shows them"
     text = page.read_text("utf-8")
     assert text.count("<figure>") == 5
     assert all(name in text for name in ("1-cut.jpg", "2-text.png", "3-empty.webp"))

@@ -39,6 +39,8 @@ def test_bad_images_have_rows_and_end_in_exit_code_1(form, model, album, capsys)
     path = album.parent / f"tags.{form}"
     code, out, err = _run([model, album, "gone.jpg", "--out", path, "--scores", "all", "--batch-size", 3], capsys)
     assert (code, out) == (1, "")
+    assert err.splitlines()[-2].endswith("; 3 more")
+    assert str(album / "1-cut.jpg") in err.splitlines()[-2]
     assert err.splitlines()[-1] == "5 images tagged, 4 could not be read"
     if form == "parquet":
         assert pyarrow.parquet.read_table(path).num_rows == 9

@@ -196,6 +196,7 @@ def test_a_failure_in_one_of_two_processes_is_one_line(tmp_path, cache) -> None:
     ("changes", "message"),
     [
         ({"backbone": "small"}, "freeze: expected a pretrained backbone, got small"),
+        ({"backbone": "light0"}, "backbone: expected 'paper', .*, got 'light0'; did you mean 'lite0'"),
         ({"reconstruction": 0.1}, "freeze: .* --reconstruction"),
         ({"prepare": False}, "freeze: .* --no-prepare"),
         ({"shard": True, "devices": 2}, "freeze: .* --shard"),
@@ -206,6 +207,12 @@ def test_what_does_not_go_together_is_refused(tmp_path, cache, changes, message)
     with pytest.raises(ValueError, match=message):
         train(small_config(tmp_path / "run", cache, **{**FROZEN, **changes}), progress=False)
     assert not (tmp_path / "run").exists()
+
+
+def test_progress_says_that_each_image_counts_several_times(network, prepared, cache, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("contextcaps.data.progress._LINE_EVERY", 0.0)
+    compute_features(network, prepared, settings(cache), "fp32", augmented=True)
+    assert f"features of {prepared.name}, 3 versions of each image: 60 of 60 images" in capsys.readouterr().err
 
 
 def test_unknown_labels_stay_unknown_in_every_view(network, cache) -> None:

@@ -91,6 +91,6 @@ class TagImages(Command):
             workers=self.workers,
         )
         if not self.quiet:
-            print(destination.closing_line(count), file=sys.stderr)
+            print(*destination.closing_lines(count), sep="\n", file=sys.stderr)
         if count.failed:
             raise SystemExit(ExitCode.FAILED)

@@ -225,6 +225,14 @@ def load_in_order(module: nn.Module, weights: dict[str, Tensor], left_over: int 
     module.load_state_dict(renamed)
 
 
+def require_known_backbone(name: str) -> None:
+    """Refuse the name of a backbone that there is not; timm knows its own."""
+    if name not in ("paper", "small", *LITE_BACKBONES) and not name.startswith("timm:"):
+        known = f"'paper', 'small', {', '.join(map(repr, LITE_BACKBONES))}, 'timm:NAME' or 'auto'"
+        hint = did_you_mean(name, ("paper", "small", *LITE_BACKBONES, "auto"))
+        raise ValueError(f"backbone: expected {known}, got {name!r}{hint and f'; {hint}'}")
+
+
 def require_starting_weights(config: ModelConfig) -> None:
     """Refuse a backbone whose weights to start from are not here, without reading them."""
     if config.backbone in LITE_BACKBONES:
@@ -241,6 +249,7 @@ def build_backbone(config: ModelConfig, start: bool = True) -> Backbone:
         config: the network's.
         start: load the weights that a backbone starts from; False where others are loaded right after.
     """
+    require_known_backbone(config.backbone)
     if config.backbone == "paper":
         return PaperBackbone(config.in_channels, both=config.capsules is None)
     if config.backbone == "small":
@@ -249,8 +258,4 @@ def build_backbone(config: ModelConfig, start: bool = True) -> Backbone:
         name = config.backbone.removeprefix("timm:")
         weights = config.pretrained_file if start else None
         return TimmBackbone(name, config.in_channels, config.pretrained and start, weights)
-    if config.backbone in LITE_BACKBONES:
-        return LiteBackbone(*LITE_BACKBONES[config.backbone], start)
-    known = f"'paper', 'small', {', '.join(map(repr, LITE_BACKBONES))}, 'timm:NAME' or 'auto'"
-    hint = did_you_mean(config.backbone, ("paper", "small", *LITE_BACKBONES, "auto"))
-    raise ValueError(f"backbone: expected {known}, got {config.backbone!r}{hint and f'; {hint}'}")
+    return LiteBackbone(*LITE_BACKBONES[config.backbone], start)

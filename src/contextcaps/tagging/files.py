@@ -58,6 +58,7 @@ class Destination:
         if page is not None:
             check_page(page, out)
         self.sidecars = Sidecars() if sidecars else None
+        self.failures = _Failures()
 
     def tag(
         self,
@@ -118,14 +119,29 @@ class Destination:
             yield []
 
     def _beside(self) -> list[TakesRows]:
-        return [] if self.sidecars is None else [self.sidecars]
+        """Return what takes the new results besides the rows."""
+        return [self.failures] if self.sidecars is None else [self.failures, self.sidecars]
 
-    def closing_line(self, count: Count) -> str:
-        """Say how many images were tagged, and where that is to be seen."""
+    def closing_lines(self, count: Count) -> list[str]:
+        """Say how many images were tagged and where that is seen; first what could not be read, if no row told it."""
+        more = f"; {count.failed - 1:,} more" if count.failed > 1 else ""
+        told = self.out is None and self.has_rows
+        failures = [] if told or not count.failed else [f"{self.failures.first}{more}"]
         skipped = f", {self.journal.skipped:,} had a row" if self.journal is not None and self.journal.skipped else ""
         page = "" if self.page is None else f"; {self.page} shows {'the new ones' if self.only_new else 'them'}"
         sidecars = "" if self.sidecars is None else f"; {counted(self.sidecars.written, 'sidecar')} beside them"
-        return f"{counted(count.tagged, 'image')} tagged, {count.failed:,} could not be read{skipped}{page}{sidecars}"
+        tagged = f"{counted(count.tagged, 'image')} tagged, {count.failed:,} could not be read"
+        return [*failures, f"{tagged}{skipped}{page}{sidecars}"]
+
+
+class _Failures:
+    """Keeps the first image that could not be read, and why."""
+
+    first = ""
+
+    def write(self, tagging: Tagging) -> None:
+        if tagging.error is not None:
+            self.first = self.first or f"{tagging.image}: {tagging.error}"
 
 
 def _passing(taggings: Iterable[Tagging], gallery: Gallery | None) -> Iterable[Tagging]:

@@ -184,10 +184,11 @@ def _write(
 ) -> None:
     """Fill a folder with features and targets, view after view."""
     device = network.pixel_mean.device
+    versions = f", {shape[0]} versions of each image" if shape[0] > 1 else ""
     with (
         open(folder / "features.bin", "wb") as values,
         open(folder / "targets.bin", "wb") as targets,
-        progress_of(f"features of {prepared.name}", shape[0] * shape[1], progress) as tell,
+        progress_of(f"features of {prepared.name}{versions}", shape[0] * shape[1], progress) as tell,
         torch.inference_mode(),
         autocast(device, precision),
     ):

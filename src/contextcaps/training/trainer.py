@@ -16,6 +16,7 @@ from contextcaps.data.doubts import class_doubts
 from contextcaps.data.problems import Problem, left_out
 from contextcaps.data.source_registry import absolute_source
 from contextcaps.models import CapsuleNetwork, ModelConfig, model_config
+from contextcaps.models.backbones import require_known_backbone
 from contextcaps.models.registry import require_buildable
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.class_weights import class_weights
@@ -166,6 +167,7 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
             f"known: expected 0 for a network without a field between its decisions, got {config.known}; add "
             "--set field=default"
         )
+    require_known_backbone(network.backbone)
     if config.freeze and not network.has_published_weights:
         raise ValueError(
             f"freeze: expected a pretrained backbone, got {network.backbone}, which starts from random weights; take "

@@ -214,10 +214,13 @@ def test_other_encodings_are_refused(tmp_path):
 
 
 def test_missing_files(tmp_path):
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match=r"no such file; expected a \.csv or \.parquet table$"):
         open_source(f"table:{tmp_path / 'no.csv'}")
     with pytest.raises(DataError, match="option root: no such folder"):
         open_source(write_csv(tmp_path, "path,labels\na.jpg,cat\n"), root=str(tmp_path / "no"))
+    (tmp_path / "labels.csv").write_text("path,labels\na.jpg,cat\n")
+    with pytest.raises(DataError, match=r"no such file; .*; did you mean '.*labels\.csv'\?$"):
+        open_source(f"table:{tmp_path / 'lables.csv'}")
 
 
 def write_parquet(folder: Path, **columns: list) -> str:

@@ -20,6 +20,7 @@ from contextcaps.data.sources.table_columns import TRUTH, UNKNOWN_WORDS, TableCo
 from contextcaps.data.sources.table_file import cell_text, read_table
 from contextcaps.data.vocabulary import Vocabulary, canonical_split, folded, read_classes
 from contextcaps.documents import counted
+from contextcaps.suggestions import did_you_mean
 
 __all__ = ["TableSource"]
 
@@ -74,7 +75,8 @@ class TableSource(FileSource):
         check_access(self.name, path, *([] if root is None else [Path(root)]))
         if not path.is_file():
             found = "this is a folder" if path.is_dir() else "no such file"
-            raise DataError(f"{self.name}: {found}; expected a .csv or .parquet table")
+            hint = _did_you_mean_table(path)
+            raise DataError(f"{self.name}: {found}; expected a .csv or .parquet table{hint and f'; {hint}'}")
         if root is not None and not Path(root).is_dir():
             raise DataError(f"{self.name}: option root: no such folder: {root}")
         self._folder = Folder(Path(root) if root is not None else path.parent)
@@ -213,9 +215,10 @@ class TableSource(FileSource):
         """Raise one line, instead of one for each row, if there is no image at all where they are looked for."""
         missing = self._finder.missing
         if missing and not found and len(missing) == len(self.problems.found):
+            folder = os.path.abspath(self._folder.path)
             raise DataError(
-                f"{self.name}: none of {len(missing):,} images is in {self._folder.path}, such as {missing[0]}; name "
-                "the folder that the paths are relative to: root=FOLDER"
+                f"{self.name}: none of {len(missing):,} images is in {folder}, such as {missing[0]}; name the folder "
+                "that the paths are relative to: root=FOLDER"
             )
 
     def _splits(self, rows: list[tuple[int, Sequence[Any]]], position: int | None) -> dict[int, str]:
@@ -237,6 +240,12 @@ class TableSource(FileSource):
     def _identity(self) -> Iterator[str]:
         yield self._table_facts
         yield from super()._identity()
+
+
+def _did_you_mean_table(path: Path) -> str:
+    """Return the question whether a table of a similar name beside this one was meant."""
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    return did_you_mean(str(path), [str(each) for each in beside if each.suffix.lower() in (".csv", ".parquet")])
 
 
 def _split_key(word: str) -> str:
