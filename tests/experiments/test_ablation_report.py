@@ -105,7 +105,7 @@ def test_cost_and_convergence(folder) -> None:
 
 def test_which_models_are_the_papers() -> None:
     assert paper_row(Entry("capsnet", "capsnet", {"capsules.types": 4})) == "capsnet"
-    assert paper_row(Entry("literal", "contextcaps-literal")) == "capsnet-rw-crf-corr"
+    assert paper_row(Entry("literal", "capsnet-rw-crf-corr-literal")) == "capsnet-rw-crf-corr"
     assert paper_row(Entry("rw", "capsnet-rw-literal")) == "capsnet-rw"
     assert paper_row(Entry("global", "capsnet", {"field": "default"})) is None
     assert paper_row(Entry("capsnet", "capsnet"), {"field": "default"}) is None

@@ -158,13 +158,18 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
         config.image_size,
         config.backbone,
         class_names=classes,
-        reconstruction=config.reconstruction > 0,
+        **({} if config.reconstruction is None else {"reconstruction": config.reconstruction > 0}),
         **config.options,
     )
     if config.known > 0 and network.field is None:
         raise ValueError(
             f"known: expected 0 for a network without a field between its decisions, got {config.known}; add "
             "--set field=default"
+        )
+    if config.freeze and network.reconstruction:
+        raise ValueError(
+            f"freeze: the head is trained on kept features, which leaves {config.model} no image to rebuild; add "
+            "--reconstruction 0"
         )
     if config.freeze and not network.has_published_weights:
         raise ValueError(

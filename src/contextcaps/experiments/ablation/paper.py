@@ -44,4 +44,4 @@ def paper_row(entry: Entry, shared: dict[str, Any] | None = None) -> str | None:
     """
     if _IDEAS & {*entry.options, *(shared or {})}:
         return None
-    return "capsnet-rw-crf-corr" if entry.preset == "contextcaps-literal" else entry.preset.removesuffix("-literal")
+    return entry.preset.removesuffix("-literal")
