@@ -75,6 +75,7 @@ def _model(model: dict[str, Any]) -> dict[str, Any]:
         "image_difference",
     )
     kept = {key: model[key] for key in (*keys, "epochs_within_1_percent", "validation_mAP_by_epoch")}
+    kept["metrics"] = {name: each["value"] for name, each in model["metrics"].items()}
     kept["weights"] = model["cost"]["parameters"]
     kept["tries"] = [{**each["settings"], "validation_mAP": each["mAP"]} for each in model["choice"]["tries"]]
     if model["label"] == "contextcaps":
@@ -128,7 +129,9 @@ def draw_differences() -> None:
             _tidy(axes)
     figure.suptitle("What helps: differences to the plain CapsNet, 95 % intervals over three seeds", fontweight="bold")
     figure.supxlabel(
-        "blue: capsules, orange: baseline heads; intervals are paired by seed", fontsize=9, color="#555555"
+        "blue: capsules, orange: baseline heads; one deviation over seeds in each frame",
+        fontsize=9,
+        color="#555555",
     )
     _save(figure, "differences")
 
