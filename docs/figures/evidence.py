@@ -43,6 +43,8 @@ NAMES = {
     "ml-decoder-asl": "ml-decoder, ASL",
     "query2label-asl": "query2label, ASL",
     "gap-asl": "gap, ASL",
+    # It had CORR joined to the routing.
+    "contextcaps-literal": "the same with CORR joined",
 }
 
 
@@ -123,7 +125,7 @@ def draw_differences() -> None:
             axes.tick_params(axis="y", labelsize=8.5, length=0)
             base = found["models"][0]["mAP"]["value"]
             axes.set_title(f"{title}\n{words}; capsnet {100 * base:.1f}", fontsize=9)
-            below = f"(far below: {', '.join(left_out)})" if left_out else ""
+            below = f"(far below: {', '.join(NAMES.get(each, each) for each in left_out)})" if left_out else ""
             below = textwrap.fill(below, 45, break_on_hyphens=False)
             axes.set_xlabel(f"test mAP − capsnet (points)\n{below}", fontsize=8.5)
             _tidy(axes)
