@@ -47,7 +47,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "capsnet, shared votes": ("capsnet", {"capsules.share_votes": True}),
     "capsnet, 4 types": ("capsnet", {"capsules.types": 4}),
     "CORR, shared votes": ("capsnet", {"routing": None, "correlation": {}, "capsules.share_votes": True}),
-    "contextcaps literal": ("contextcaps-literal", {}),
+    "RW + CRF + CORR literal": ("capsnet-rw-crf-corr-literal", {}),
 }
 """Name → preset and overrides (`loss` is the loss's name, margin by default)."""
 

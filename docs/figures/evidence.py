@@ -43,6 +43,8 @@ NAMES = {
     "ml-decoder-asl": "ml-decoder, ASL",
     "query2label-asl": "query2label, ASL",
     "gap-asl": "gap, ASL",
+    # It had CORR joined to the routing.
+    "contextcaps-literal": "the same with CORR joined",
 }
 
 
@@ -75,6 +77,7 @@ def _model(model: dict[str, Any]) -> dict[str, Any]:
         "image_difference",
     )
     kept = {key: model[key] for key in (*keys, "epochs_within_1_percent", "validation_mAP_by_epoch")}
+    kept["metrics"] = {name: each["value"] for name, each in model["metrics"].items()}
     kept["weights"] = model["cost"]["parameters"]
     kept["tries"] = [{**each["settings"], "validation_mAP": each["mAP"]} for each in model["choice"]["tries"]]
     if model["label"] == "contextcaps":
@@ -122,13 +125,15 @@ def draw_differences() -> None:
             axes.tick_params(axis="y", labelsize=8.5, length=0)
             base = found["models"][0]["mAP"]["value"]
             axes.set_title(f"{title}\n{words}; capsnet {100 * base:.1f}", fontsize=9)
-            below = f"(far below: {', '.join(left_out)})" if left_out else ""
+            below = f"(far below: {', '.join(NAMES.get(each, each) for each in left_out)})" if left_out else ""
             below = textwrap.fill(below, 45, break_on_hyphens=False)
             axes.set_xlabel(f"test mAP − capsnet (points)\n{below}", fontsize=8.5)
             _tidy(axes)
     figure.suptitle("What helps: differences to the plain CapsNet, 95 % intervals over three seeds", fontweight="bold")
     figure.supxlabel(
-        "blue: capsules, orange: baseline heads; intervals are paired by seed", fontsize=9, color="#555555"
+        "blue: capsules, orange: baseline heads; one deviation over seeds in each frame",
+        fontsize=9,
+        color="#555555",
     )
     _save(figure, "differences")
 

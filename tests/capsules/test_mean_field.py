@@ -175,7 +175,15 @@ def test_original_unary_keeps_the_signal_where_the_literal_crf_loses_it() -> Non
     assert literal_marginals(3, pairwise).std(dim=1).norm() < 1e-6 * votes.std(dim=1).norm()
 
 
-@pytest.mark.parametrize("form", [{}, {"attributes": 3}, {"rank": 2}], ids=["full", "per attribute", "low rank"])
+FORMS = {
+    "full": {},
+    "per attribute": {"attributes": 3},
+    "per capsule and attribute": {"attributes": 3, "capsules": 6},
+    "low rank": {"rank": 2},
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("classes", [1, 4, PAPER_CLASSES])
 def test_module_starts_as_the_identity(form: dict[str, int], classes: int) -> None:
     """At the start the votes pass unchanged."""
@@ -237,7 +245,7 @@ def test_module_centres_its_messages() -> None:
     assert not torch.allclose(mean_field(equal, module.weight), equal, atol=0.1)
 
 
-@pytest.mark.parametrize("form", [{}, {"attributes": 3}, {"rank": 2}], ids=["full", "per attribute", "low rank"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("literal", [False, True])
 def test_module_is_the_function(form: dict[str, int], literal: bool) -> None:
     """The module is centred and scaled by J; its literal mode is Algorithm 1."""
@@ -248,7 +256,7 @@ def test_module_is_the_function(form: dict[str, int], literal: bool) -> None:
     torch.testing.assert_close(module(votes), mean_field(votes, module.pairwise, 3, **settings))
 
 
-@pytest.mark.parametrize("form", [{}, {"attributes": 3}, {"rank": 2}], ids=["full", "per attribute", "low rank"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_literal_module_has_potentials_at_the_start(form: dict[str, int]) -> None:
     """A random layer, every weight of which gets a gradient off the diagonal."""
     module = MeanFieldCRF(4, literal=True, **form)
@@ -261,9 +269,17 @@ def test_literal_module_has_potentials_at_the_start(form: dict[str, int]) -> Non
 
 def test_number_of_potentials_is_what_the_formula_says() -> None:
     """22,500 weights shared, 360,000 per attribute, 2·J·r of low rank at the paper's J = 150 and I = 16."""
-    forms = [{}, {"attributes": 16}, {"rank": 8}]
+    forms = [{}, {"attributes": 16}, {"rank": 8}, {"attributes": 2, "capsules": 3}]
     counts = [sum(weight.numel() for weight in MeanFieldCRF(PAPER_CLASSES, **form).parameters()) for form in forms]
-    assert counts == [22_500, 360_000, 2_400]
+    assert counts == [22_500, 360_000, 2_400, 3 * 2 * 22_500]
+
+
+def test_one_matrix_per_capsule_and_attribute_is_that_capsule_s_own_crf() -> None:
+    votes, pairwise = draw(VOTES, STANDARD, 1), draw("K I J J", STANDARD, 2)
+    found = mean_field(votes, pairwise)
+    for k in range(votes.shape[1]):
+        torch.testing.assert_close(found[:, k : k + 1], mean_field(votes[:, k : k + 1], pairwise[k]))
+    assert_refused(lambda: mean_field(votes[:, 1:], pairwise), "pairwise", "K")
 
 
 @pytest.mark.parametrize(
@@ -284,6 +300,10 @@ def test_operands_of_different_dtypes_are_refused(low_rank: bool) -> None:
     votes, pairwise = draw(VOTES, STANDARD, 1, torch.float16), draw("J J", STANDARD, 2, torch.float32)
     given_pairwise = (pairwise, pairwise) if low_rank else pairwise
     assert_refused(lambda: mean_field(votes, given_pairwise), "dtype", "torch.float16", "torch.float32")
+
+
+def test_one_matrix_per_capsule_wants_attributes() -> None:
+    assert_refused(lambda: MeanFieldCRF(4, capsules=3), "attributes", "per capsule")
 
 
 def test_low_rank_together_with_one_matrix_per_attribute_is_refused() -> None:

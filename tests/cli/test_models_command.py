@@ -10,7 +10,7 @@ def test_models_lists_the_presets(capsys) -> None:
     main(["models"])
     printed = capsys.readouterr().out
     assert "capsnet-rw-crf" in printed
-    assert "contextcaps-literal" in printed
+    assert "capsnet-rw-crf-corr-literal" in printed
 
 
 def test_models_shows_one_step_by_step(capsys) -> None:

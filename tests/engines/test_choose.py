@@ -69,6 +69,8 @@ def test_what_needs_all_votes_at_once(routing) -> None:
         ("capsnet", "lean", {"routing": {"normalize": "capsules"}}, "a softmax over capsules needs all votes"),
         ("capsnet-rw-crf-literal", "triton", {}, "not Algorithm 1 to the letter"),
         ("capsnet-rw-crf", "triton", {"crf": {"per_attribute": True}}, "one pairwise matrix for all attributes"),
+        ("capsnet-rw-crf", "lean", {"crf": {"per_capsule": True}}, "the CRF has a pairwise matrix for each capsule"),
+        ("capsnet-rw-crf", "triton", {"crf": {"per_capsule": True}}, "the CRF has a pairwise matrix for each capsule"),
     ],
 )
 def test_a_head_is_not_built_for_an_engine_that_does_not_know_it(model, engine, settings, reason) -> None:

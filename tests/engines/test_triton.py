@@ -28,7 +28,7 @@ pytestmark = [needs_triton, pytest.mark.long]
 
 compare = functools.partial(compare_engines, "triton")
 
-UNKNOWN = ("capsnet-em", "capsnet-rw-crf-literal", "contextcaps-literal")  # refused, below
+UNKNOWN = ("capsnet-em", "capsnet-rw-crf-literal", "capsnet-rw-crf-corr-literal")  # refused, below
 MODELS = [name for name in list_models() if model_config(name, 2).capsules is not None and name not in UNKNOWN]
 
 

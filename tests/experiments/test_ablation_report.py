@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from ablated_runs import CLASSES, IMAGES, RESAMPLES, made_up, scores_of, write_run
 from rich.console import Console
+from scipy import stats
 from sklearn.metrics import average_precision_score
 
 from contextcaps.evaluation.metrics.bootstrap import draw_weights
@@ -44,6 +45,17 @@ def interval(values) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
+def difference(first, second, *others) -> tuple[float, float, float]:
+    """With the deviation pooled over all models."""
+    groups = [first, second, *others]
+    degrees = sum(len(each) - 1 for each in groups)
+    variance = sum((len(each) - 1) * np.var(each, ddof=1) for each in groups) / degrees
+    value = np.mean(first) - np.mean(second)
+    quantile = {3: 3.18244631, 4: 2.77644511, 6: 2.44691185}[degrees]
+    half = quantile * np.sqrt(variance * (1 / len(first) + 1 / len(second)))
+    return value, value - half, value + half
+
+
 def as_tuple(estimate) -> tuple[float, float, float]:
     return estimate.value, estimate.low, estimate.high
 
@@ -60,8 +72,8 @@ def test_the_papers_table(folder) -> None:
     both = {name: [precision(seed, skill).mean() for seed in range(3)] for name, skill in SKILLS.items()}
     assert as_tuple(plain.mAP) == pytest.approx(interval(both["capsnet"]), abs=1e-6)
     assert as_tuple(context.mAP) == pytest.approx(interval(both["contextcaps"]), abs=1e-6)
-    differences = np.subtract(both["contextcaps"], both["capsnet"])
-    assert as_tuple(context.difference) == pytest.approx(interval(differences), abs=1e-6)
+    expected = difference(both["contextcaps"], both["capsnet"])
+    assert as_tuple(context.difference) == pytest.approx(expected, abs=1e-6)
     assert plain.difference is None
     assert (plain.verdict, context.verdict, context.pairs) == ("baseline", "better", 3)
 
@@ -80,10 +92,11 @@ def test_the_interval_over_images_takes_all_seeds(folder) -> None:
 def test_the_gain_of_each_class(folder) -> None:
     gains = {each.name: each for each in make_report(folder, RESAMPLES).models[1].gains}
     assert set(gains) == set(CLASSES[:-1])  # without the class that no test image shows
-    each = np.array([precision(seed, 0.6) - precision(seed, 0.2) for seed in range(3)])  # [S, J]
+    ours, theirs = (np.array([precision(seed, skill) for seed in range(3)]) for skill in (0.6, 0.2))  # [S, J]
     targets = scores_of(0, 0.2).targets.numpy()
     for j, name in enumerate(CLASSES[:-1]):
-        assert as_tuple(gains[name].gain) == pytest.approx(interval(each[:, j]), abs=1e-6)
+        welch = stats.ttest_ind(ours[:, j], theirs[:, j], equal_var=False).confidence_interval()
+        assert (gains[name].gain.low, gains[name].gain.high) == pytest.approx((welch.low, welch.high), abs=1e-6)
         assert gains[name].positives == targets[:, j].sum()
         assert gains[name].frequency == pytest.approx(0.1 * (j + 1))
         others = [row.sum() - 1 for row in targets if row[j]]
@@ -105,7 +118,7 @@ def test_cost_and_convergence(folder) -> None:
 
 def test_which_models_are_the_papers() -> None:
     assert paper_row(Entry("capsnet", "capsnet", {"capsules.types": 4})) == "capsnet"
-    assert paper_row(Entry("literal", "contextcaps-literal")) == "capsnet-rw-crf-corr"
+    assert paper_row(Entry("literal", "capsnet-rw-crf-corr-literal")) == "capsnet-rw-crf-corr"
     assert paper_row(Entry("rw", "capsnet-rw-literal")) == "capsnet-rw"
     assert paper_row(Entry("global", "capsnet", {"field": "default"})) is None
     assert paper_row(Entry("capsnet", "capsnet"), {"field": "default"}) is None
@@ -232,12 +245,11 @@ def test_every_pair(tmp_path) -> None:
     assert len(found) == 6
     means = {
         name: [precision(seed, skill).mean() for seed in range(3)]
-        for name, skill in (("gap", 0.61), ("contextcaps", 0.6))
+        for name, skill in (("gap", 0.61), ("contextcaps", 0.6), ("capsnet", 0.2))
     }
     pair = found["gap", "contextcaps"]
-    assert as_tuple(pair.difference) == pytest.approx(
-        interval(np.subtract(means["gap"], means["contextcaps"])), abs=1e-6
-    )
+    expected = difference(means["gap"], means["contextcaps"], means["capsnet"])
+    assert as_tuple(pair.difference) == pytest.approx(expected, abs=1e-6)
     assert as_tuple(pair.difference)[0] == pytest.approx(-found["contextcaps", "gap"].difference.value)
     assert found["contextcaps", "capsnet"].is_shown
     table = next(each for each in report_tables(report) if each.name == "pairs")
@@ -348,8 +360,12 @@ def test_what_is_missing_is_said(tmp_path) -> None:
     report = make_report(out, RESAMPLES)
     assert report.missing == ("capsnet, seed 1",)
     assert report.models[1].pairs == 2
-    values = [precision(seed, 0.6).mean() - precision(seed, 0.2).mean() for seed in (0, 2)]
-    assert as_tuple(report.models[1].difference) == pytest.approx(interval(values), abs=1e-6)
+    plain, context = ([precision(seed, skill).mean() for seed in range(3)] for skill in (0.2, 0.6))
+    spread = report.spread
+    assert spread.degrees == 3
+    assert spread.deviation**2 == pytest.approx((np.var(plain[::2], ddof=1) + 2 * np.var(context, ddof=1)) / 3)
+    value, half = np.mean(context[::2]) - np.mean(plain[::2]), 3.18244631 * spread.deviation
+    assert as_tuple(report.models[1].difference) == pytest.approx((value, value - half, value + half), abs=1e-6)
     assert "capsnet, seed 1" in findings(report)[-1]
     (out / "runs" / "contextcaps" / "seed-2" / "run.json").write_text("{}")
     assert len(make_report(out, RESAMPLES).missing) == 2

@@ -134,6 +134,7 @@ def test_unknown_names_in_a_section() -> None:
         ("pixel_mean", {"pixel_mean": (0.5,)}),
         ("pixel_std", {"pixel_std": (0.5, 0.0, 0.5)}),
         ("crf.rank", {"crf": {"rank": 2, "per_attribute": True}}),
+        ("crf.rank", {"crf": {"rank": 2, "per_capsule": True}}),
         ("pretrained", {"pretrained": True}),
         ("capsules", {"capsules": "none", "routing": "none"}),
         ("pooling", {"pooling": "default"}),

@@ -81,6 +81,7 @@ def test_joined_correlation_at_uniform_weights_is_plain_routing() -> None:
         {"correlation": {}, "initial_routing": {"mode": "gate"}},
         {"routing.normalize": "capsules", "initial_routing": {"mode": "logits"}},
         {"crf": {"per_attribute": True}},
+        {"crf": {"per_capsule": True}},
         {"crf": {"rank": 2}},
         {"routing": None, "correlation": {"rank": 2}},
         {"capsules.share_votes": True},
@@ -136,11 +137,10 @@ def test_presets_are_what_their_settings_say(name) -> None:
         alpha = torch.einsum("bn,njk->bjk", cells, head.correlation.weight)
         if config.correlation.start == "uniform":
             alpha = torch.arange(1, 48).sqrt() * (1 + alpha)
-        if config.routing is None:
-            sums = head.gain * correlate(votes * initial[:, :, None, None], alpha) + head.bias
-            torch.testing.assert_close(steps.sums, sums, rtol=1e-4, atol=1e-5)
-            return
-        votes = votes * 48**0.5 * correlation_weights(alpha).transpose(1, 2).unsqueeze(-1)
+        gate, bias = 1.0 if initial is None else initial[:, :, None, None], 0.0 if head.bias is None else head.bias
+        sums = head.gain * correlate(votes * gate, alpha) + bias
+        torch.testing.assert_close(steps.sums, sums, rtol=1e-4, atol=1e-5)
+        return
     initial_as = "logits" if name.endswith("literal") else "couplings"
     routed = dynamic_routing(votes, iterations, initial, initial_as, bias=head.routing.bias, gain=head.gain)
     torch.testing.assert_close(steps.sums, routed.sums, rtol=1e-4, atol=1e-6)

@@ -28,7 +28,7 @@ def noise(*shape: int) -> torch.Tensor:
 def test_the_paper_s_rows_are_registered() -> None:
     rows = ["capsnet", "capsnet-rw", "capsnet-rw-crf", "capsnet-rw-crf-corr"]
     assert list_models()[:5] == [*rows, "contextcaps"]
-    assert set(LITERAL) == {"capsnet-rw-literal", "capsnet-rw-crf-literal", "contextcaps-literal"}
+    assert LITERAL == ["capsnet-literal", "capsnet-rw-literal", "capsnet-rw-crf-literal", "capsnet-rw-crf-corr-literal"]
     assert set(BASELINES) == {"gap", "gmp", "csra", "ml-decoder", "query2label", "ml-gcn"}
 
 
@@ -56,7 +56,10 @@ def test_forward_backward_save_and_load(name, tmp_path) -> None:
         assert output.decisions is None
         torch.testing.assert_close(output.scores, output.logits.sigmoid())
 
-    margin_loss(output.scores, noise(3, 6) < 0.5).backward()
+    loss = margin_loss(output.scores, noise(3, 6) < 0.5)
+    if model.decoder is not None:
+        loss = loss + model.reconstruct(output.decisions, noise(3, 6) < 0.5).sum()
+    loss.backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
 
     model.save_pretrained(tmp_path)
@@ -158,6 +161,51 @@ def test_em_routing_starts_where_it_is_told(length, inverse_temperature) -> None
     scores = model(noise(8, 3, 32, 32)).scores
     assert float(scores.detach().mean()) == pytest.approx(length, rel=0.15)
     assert bool((model.head.routing.beta_activate == model.head.routing.beta_activate[0]).all())
+
+
+def test_sabours_capsnet_to_the_letter() -> None:
+    """Plain start, no gain, no bias; a decoder for the reconstruction loss."""
+    model = small_model("capsnet-literal")
+    assert float(model.head.gain) == 1
+    assert model.head.routing.bias is None
+    assert model.head.crf is model.head.initial is model.head.correlation is None
+    decisions = model(noise(2, 3, 32, 32)).decisions
+    assert model.reconstruct(decisions, torch.ones(2, 6)).shape == (2, 3, 32, 32)
+
+
+def test_the_papers_last_row_to_the_letter() -> None:
+    """C_j = f_ρ of Algorithm 1's marginals and nothing else: no routing, no √K, no gain, no bias, nothing of RW."""
+    head = small_model("capsnet-rw-crf-corr-literal").head
+    assert head.routing is head.initial is head.bias is None
+    assert head.crf.literal
+    assert head.correlation.start == "literal"
+    assert float(head.gain) == 1
+
+
+READINGS = {
+    "CRF without RW": ("capsnet-rw-crf", {"initial_routing": "none"}),
+    "CRF alone": ("capsnet", {"crf": "default"}),
+    "CRF to the letter alone": ("capsnet-literal", {"crf": {"mode": "literal"}}),
+    "one pairwise layer per attribute": ("capsnet-rw-crf", {"crf.per_attribute": True}),
+    "one pairwise layer per (k, i)": ("capsnet-rw-crf", {"crf.per_capsule": True}),
+    "one per (k, i), to the letter": ("capsnet-rw-crf-literal", {"crf.per_capsule": True}),
+    "one per (k, i), the paper's last row": ("capsnet-rw-crf-corr-literal", {"crf.per_capsule": True}),
+    "0 to MaxItr, both ends": ("capsnet-rw-crf-literal", {"crf.iterations": 3}),
+    "CORR joined to routing": ("capsnet-rw-crf-literal", {"correlation": {"start": "literal"}}),
+    "the proposed architecture without RW": ("capsnet-rw-crf-corr", {"initial_routing": "none"}),
+    "RW and CORR, joined": ("capsnet-rw-crf", {"correlation": "default"}),
+}
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_every_reading_of_the_paper_runs(reading) -> None:
+    """Every weight that takes part has a gradient."""
+    name, settings = READINGS[reading]
+    model = small_model(name, **settings)
+    output = model(noise(2, 3, 32, 32))
+    margin_loss(output.scores, noise(2, 6) < 0.5).backward()
+    still = [name for name, each in model.named_parameters() if each.grad is None and not name.startswith("decoder")]
+    assert still == []
 
 
 @pytest.mark.parametrize("name", ["capsnet-rw-literal", "capsnet-rw-crf-literal"])

@@ -198,6 +198,7 @@ def test_a_failure_in_one_of_two_processes_is_one_line(tmp_path, cache) -> None:
         ({"backbone": "small"}, "freeze: expected a pretrained backbone, got small"),
         ({"backbone": "light0"}, "backbone: expected 'paper', .*, got 'light0'; did you mean 'lite0'"),
         ({"reconstruction": 0.1}, "freeze: .* --reconstruction"),
+        ({"model": "capsnet-literal"}, "freeze: .*capsnet-literal no image to rebuild; add --reconstruction 0"),
         ({"prepare": False}, "freeze: .* --no-prepare"),
         ({"shard": True, "devices": 2}, "freeze: .* --shard"),
         ({"views": 0}, "views: expected a whole number of at least 1, got 0"),

@@ -30,7 +30,8 @@ def module(tmp_path, model: str = "capsnet", steps: int = 10, **changes) -> Tagg
     torch.manual_seed(0)
     config = small_config(tmp_path / "run", tmp_path, model=model, **changes)
     own = config.options if model_config(model, 2).capsules is not None else {}
-    network = create_model(model, CLASSES, 32, "small", reconstruction=config.reconstruction > 0, **own)
+    decoder = {} if config.reconstruction is None else {"reconstruction": config.reconstruction > 0}
+    network = create_model(model, CLASSES, 32, "small", **own, **decoder)
     return TaggingModule(network, config, steps)
 
 
@@ -54,14 +55,24 @@ def test_the_loss_is_that_of_the_augmented_batch(tmp_path) -> None:
     assert not torch.allclose(plain.training_step(batch(3), 0)["loss"], output["loss"])
 
 
-def test_reconstruction_adds_the_squared_error(tmp_path) -> None:
-    made = module(tmp_path, augmentation=False, reconstruction=0.25)
+@pytest.mark.parametrize(
+    ("settings", "weight"), [({"reconstruction": 0.25}, 0.25), ({"model": "capsnet-literal"}, 0.0005)]
+)
+def test_reconstruction_adds_the_squared_error(tmp_path, settings, weight) -> None:
+    made = module(tmp_path, augmentation=False, **settings)
     data = batch()
     output = made.network(data.images)
     rebuilt = made.network.reconstruct(output.decisions, data.targets)
     error = (rebuilt - data.images / 255).square().sum() / len(data)
-    expected = margin_loss(output.scores, data.targets) + 0.25 * error
+    expected = margin_loss(output.scores, data.targets) + weight * error
     torch.testing.assert_close(made.training_step(data, 0)["loss"], expected)
+
+
+def test_a_preset_s_reconstruction_can_be_left_out(tmp_path) -> None:
+    made = module(tmp_path, "capsnet-literal", augmentation=False, reconstruction=0.0)
+    assert made.network.decoder is None
+    expected = margin_loss(made.network(batch().images).scores, batch().targets)
+    torch.testing.assert_close(made.training_step(batch(), 0)["loss"], expected)
 
 
 @pytest.mark.parametrize("schedule", ["one-cycle", "cosine", "constant"])

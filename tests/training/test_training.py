@@ -88,6 +88,7 @@ def test_it_learns(tmp_path, cache) -> None:
         {"loss": "asl", "schedule": "constant", "clip": 0.0},
         {"loss": "spread", "model": "capsnet", "class_weights": "effective"},
         {"reconstruction": 0.0005, "precision": "bf16"},
+        {"model": "capsnet-literal"},
         {"val_data": "scenes?count=40&size=32&split=test", "augmentation": False},
     ],
     ids=lambda changes: "-".join(changes),

@@ -36,8 +36,8 @@ def mean_field(
 
     Args:
         votes: [B, K, J, I].
-        pairwise: [J, J], or [I, J, J] for one per attribute, or a pair of factors [J, r], [J, r] whose product
-            left · rightᵀ is the [J, J] matrix. The diagonal never counts.
+        pairwise: [J, J], or [I, J, J] for one per attribute, or [K, I, J, J] for one per capsule and attribute, or a
+            pair of factors [J, r], [J, r] whose product left · rightᵀ is the [J, J] matrix. The diagonal never counts.
         iterations: how often messages are sent; 0 gives the votes (or their softmax) back.
         unary: "original" adds the votes anew in each iteration (CRF-as-RNN); "current" puts the current marginals in
             their place (Algorithm 1 to the letter).
@@ -54,12 +54,12 @@ def mean_field(
     >>> mean_field(votes, torch.zeros(5, 5)).equal(votes)
     True
     """
-    *_, classes, attributes = require_tensor("votes", votes, "B K J I")
+    _, capsules, classes, attributes = require_tensor("votes", votes, "B K J I")
     require_count("iterations", iterations, least=0)
     require_choice("unary", unary, ("original", "current"))
     require_choice("returns", returns, ("logits", "marginals"))
     pairwise = tuple(pairwise) if isinstance(pairwise, list) else pairwise
-    require_pairwise(pairwise, classes, attributes, votes=votes)
+    require_pairwise(pairwise, classes, attributes, capsules, votes=votes)
 
     logits = votes  # [B, K, J, I]
     for _ in range(iterations):
@@ -78,9 +78,9 @@ def _messages(sent: Tensor, pairwise: Pairwise) -> Tensor:
         condensed = torch.einsum("bkhi,hr->bkri", sent, left)  # [B, K, r, I]
         own = (left * right).sum(dim=1)  # [J], the diagonal of left · rightᵀ
         return torch.einsum("bkri,jr->bkji", condensed, right) - sent * own[:, None]
-    off_diagonal = pairwise - torch.diag_embed(torch.diagonal(pairwise, dim1=-2, dim2=-1))  # [(I,) J, J]
-    equation = "bkhi,hj->bkji" if pairwise.ndim == 2 else "bkhi,ihj->bkji"
-    return torch.einsum(equation, sent, off_diagonal)
+    off_diagonal = pairwise - torch.diag_embed(torch.diagonal(pairwise, dim1=-2, dim2=-1))  # [((K,) I,) J, J]
+    shared = {2: "hj", 3: "ihj", 4: "kihj"}[pairwise.ndim]
+    return torch.einsum(f"bkhi,{shared}->bkji", sent, off_diagonal)
 
 
 class MeanFieldCRF(nn.Module):
@@ -96,6 +96,7 @@ class MeanFieldCRF(nn.Module):
         attributes: I, for one pairwise matrix per attribute; None for one shared by all attributes.
         rank: r, for a low-rank pairwise matrix of two [J, r] factors; None for the full [J, J].
         literal: Algorithm 1 to the letter.
+        capsules: K, with `attributes`, for one pairwise matrix per capsule and attribute; None to share among capsules.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class MeanFieldCRF(nn.Module):
         attributes: int | None = None,
         rank: int | None = None,
         literal: bool = False,
+        capsules: int | None = None,
     ) -> None:
         super().__init__()
         self.classes = require_count("classes", classes)
@@ -112,6 +114,8 @@ class MeanFieldCRF(nn.Module):
         self.literal = literal
         if rank is not None and attributes is not None:
             raise ValueError("rank: expected None together with a pairwise matrix per attribute, got both")
+        if capsules is not None and attributes is None:
+            raise ValueError("attributes: expected I together with a pairwise matrix per capsule, got None")
         self.left: nn.Parameter | None = None
         self.right: nn.Parameter | None = None
         self.weight: nn.Parameter | None = None
@@ -122,8 +126,8 @@ class MeanFieldCRF(nn.Module):
             if literal:
                 nn.init.normal_(self.right, std=rank**-0.5)
         else:
-            shape = (classes, classes) if attributes is None else (attributes, classes, classes)
-            self.weight = nn.Parameter(torch.zeros(shape))  # [(I,) J, J]
+            shape = [each for each in (capsules, attributes) if each is not None]
+            self.weight = nn.Parameter(torch.zeros(*shape, classes, classes))  # [((K,) I,) J, J]
             if literal:
                 nn.init.uniform_(self.weight, -spread, spread)
 

@@ -47,7 +47,7 @@ def require_engine(
     """
     if requested in ("auto", "plain"):
         return
-    if (reason := _why_plain(weight, routing)) is not None:
+    if (reason := _why_plain(weight, crf, routing)) is not None:
         raise EngineUnavailableError(requested, "'auto' or 'plain'", reason)
     if requested == "triton" and (reason := _why_not_crf(crf)) is not None:
         raise EngineUnavailableError(requested, "'auto', 'lean' or 'plain'", reason)
@@ -77,7 +77,7 @@ def choose_engine(
         if why_not is not None:
             raise EngineUnavailableError(requested, "'auto', 'lean' or 'plain'", why_not)
         return "triton"
-    if torch.compiler.is_exporting() or _why_plain(weight, routing) is not None:
+    if torch.compiler.is_exporting() or _why_plain(weight, crf, routing) is not None:
         return "plain"
     votes = capsules.shape[0] * capsules.shape[1] * weight.shape[2] * weight.shape[3]
     lean_from = _LEAN_FROM if capsules.device.type == "cpu" else _LEAN_ON_GPU_FROM
@@ -88,12 +88,14 @@ def choose_engine(
     return "lean" if votes >= lean_from else "plain"
 
 
-def _why_plain(weight: Tensor, routing: DynamicRouting | EMRouting | None) -> str | None:
+def _why_plain(weight: Tensor, crf: MeanFieldCRF | None, routing: DynamicRouting | EMRouting | None) -> str | None:
     """Return what of a head needs all votes in memory; None if nothing does."""
     if isinstance(routing, EMRouting):
         return "EM routing needs all votes at once"
     if routing is not None and routing.normalize == "capsules":
         return "a softmax over capsules needs all votes at once"
+    if crf is not None and crf.weight is not None and crf.weight.ndim == 4:
+        return "the CRF has a pairwise matrix for each capsule"
     if isinstance(weight, DTensor):  # put together for `Votes.forward` only
         return "the vote weights are shared among processes"
     return None

@@ -73,9 +73,12 @@ class CapsuleHead(Head):
         self.votes = Votes(types if own.share_votes else self.capsules, own.attributes, classes, attributes)
         self.crf: MeanFieldCRF | None = None
         if config.crf is not None:
-            per_attribute = attributes if config.crf.per_attribute else None
+            per_capsule = self.capsules if config.crf.per_capsule else None
+            per_attribute = attributes if config.crf.per_attribute or config.crf.per_capsule else None
             literal = config.crf.mode == "literal"
-            self.crf = MeanFieldCRF(classes, config.crf.iterations, per_attribute, config.crf.rank, literal)
+            self.crf = MeanFieldCRF(
+                classes, config.crf.iterations, per_attribute, config.crf.rank, literal, per_capsule
+            )
         self.gain: Tensor
         """A single number that the sums of votes are multiplied with; set once, by `start_alive`."""
         self.register_buffer("gain", torch.ones(()))
@@ -99,7 +102,8 @@ class CapsuleHead(Head):
         elif bias_shape is not None:
             self.bias = nn.Parameter(torch.zeros(bias_shape))  # [J, I]
         require_engine(config.engine, self.votes.weight, self.crf, self.routing)
-        self.takes_any_size = own.share_votes and self.correlation is None
+        of_the_grid = self.correlation is not None or (config.crf is not None and config.crf.per_capsule)
+        self.takes_any_size = own.share_votes and not of_the_grid
 
     def forward(self, features: Tensor, return_intermediates: bool = False) -> ModelOutput:
         capsules = self.primary(features)  # [B, K, A]
@@ -266,7 +270,9 @@ class CapsuleHead(Head):
             found.append(f"capsules.types={(config.capsules.types or 0) // 2}")
         if config.correlation is not None and config.correlation.rank is None:
             found.append("correlation.rank=16")
-        if config.crf is not None and config.crf.rank is None:
+        if config.crf is not None and config.crf.per_capsule:
+            found.append("crf.per_capsule=false")
+        elif config.crf is not None and config.crf.rank is None:
             found.append("crf.rank=32")
         return found
 

@@ -21,8 +21,8 @@ _FIELD: Preset = {"field": {"global_branch": True}}
 _PLAIN: Preset = {"capsules": {"start_length": None, "decision_bias": False}}
 _RW_LITERAL: Preset = {"initial_routing": {"mode": "logits", "start": None}}
 _CRF_LITERAL: Preset = {"crf": {"mode": "literal"}}
-# RW needs a routing to initialise, so to the letter the correlation module joins the routing.
-_CORR_LITERAL: Preset = {"correlation": {"start": "literal"}}
+# C_j = f_ρ of the votes: there is no routing, so RW has no weights to start, and is left out.
+_CORR_LITERAL: Preset = {"routing": None, "correlation": {"start": "literal"}}
 
 _NO_CAPSULES: Preset = {"capsules": None, "routing": None}
 
@@ -32,11 +32,15 @@ PRESETS: dict[str, tuple[str, Preset]] = {
     "capsnet-rw-crf": ("+ mean-field CRF over the votes", {**_RW, **_CRF}),
     "capsnet-rw-crf-corr": ("+ correlation module in place of routing", {**_RW, **_CRF, **_CORR}),
     "contextcaps": ("+ a mean field between decisions, with a global branch", {**_RW, **_CRF, **_CORR, **_FIELD}),
+    "capsnet-literal": (
+        "Sabour et al. 2017 to the letter: plain start, no bias, with reconstruction",
+        {**_PLAIN, "reconstruction": True},
+    ),
     "capsnet-rw-literal": ("RW to the letter: routing logits, a no-op", {**_PLAIN, **_RW_LITERAL}),
     "capsnet-rw-crf-literal": ("+ Algorithm 1 to the letter", {**_PLAIN, **_RW_LITERAL, **_CRF_LITERAL}),
-    "contextcaps-literal": (
-        "+ correlation module to the letter: the paper's last row",
-        {**_PLAIN, **_RW_LITERAL, **_CRF_LITERAL, **_CORR_LITERAL},
+    "capsnet-rw-crf-corr-literal": (
+        "+ correlation module to the letter, the paper's last row: no routing, so nothing for RW to start",
+        {**_PLAIN, **_CRF_LITERAL, **_CORR_LITERAL},
     ),
     "capsnet-global": ("control: the field and the global branch of contextcaps, without RW, CRF and CORR", {**_FIELD}),
     "capsnet-uniform": ("control: one routing iteration, all votes weigh alike", {"routing": {"iterations": 1}}),

@@ -116,14 +116,17 @@ class CRFConfig(Configuration):
     """Mean-field iterations."""
     per_attribute: bool = False
     """One pairwise matrix per attribute rather than one for all."""
+    per_capsule: bool = False
+    """One pairwise matrix per capsule and attribute: K · I · J² weights, 415 million at the paper's size."""
     rank: int | None = None
     """Rank of the pairwise matrix; None for a full one."""
 
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(iterations=0, rank=1)
-        if self.rank is not None and self.per_attribute:
-            raise ValueError("rank: expected none together with per_attribute, got both")
+        for name in ("per_attribute", "per_capsule"):
+            if self.rank is not None and getattr(self, name):
+                raise ValueError(f"rank: expected none together with {name}, got both")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -120,8 +120,9 @@ class TrainConfig(Configuration):
     known: float = 0.0
     """Tell the network up to this share of an image's labels, at random, and train on the others; 0 for never. Needs a
     field between decisions, which contextcaps has; other models get it by --set field=default."""
-    reconstruction: float = 0.0
-    """Weight of Sabour's reconstruction loss (squared error per image; his is 0.0005); 0 for none."""
+    reconstruction: Annotated[float | None, tyro.conf.arg(metavar="WEIGHT")] = None
+    """Weight of Sabour's reconstruction loss (squared error per image); 0 for none. By default his 0.0005 for a preset
+    with a decoder, which capsnet-literal is, and none for the others."""
     early_stop: int = 0
     """Stop after so many epochs without a better validation mAP; 0 never."""
     augmentation: bool = True
@@ -159,7 +160,7 @@ class TrainConfig(Configuration):
         self._require_at_least(epochs=1, batch_size=1, accumulate=1, devices=1, nodes=1, image_size=1, views=1)
         self._require_at_least(seed=0, split_seed=0, early_stop=0, checkpoint_steps=0, log_steps=1, workers=1)
         for name in ("weight_decay", "clip", "reconstruction"):
-            if getattr(self, name) < 0:
+            if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name}: expected a number of at least 0, got {getattr(self, name)}")
         if not 0 < self.lr <= 1000:
             raise ValueError(f"lr: expected a number above 0 and at most 1000, got {self.lr}")
@@ -174,7 +175,7 @@ class TrainConfig(Configuration):
                 why = flag if name in typing.get_type_hints(TrainConfig) else "comes from the data"
                 raise ValueError(f"set: {name} {why}; got {name}={self.options[name]!r}")
         if self.freeze:
-            refused = {"reconstruction": self.reconstruction > 0, "shard": self.shard, "no-prepare": not self.prepare}
+            refused = {"reconstruction": bool(self.reconstruction), "shard": self.shard, "no-prepare": not self.prepare}
             for name, is_set in refused.items():
                 if is_set:
                     raise ValueError(f"freeze: the head is trained on kept features, which does not go with --{name}")

@@ -282,11 +282,11 @@ class Monitor:
 
 def _advice(model_name: str, otherwise: str) -> str:
     """Return what to try; for a preset to the letter of the paper, nothing but another one helps."""
-    if model_name in ("capsnet-rw-crf-literal", "contextcaps-literal"):
+    if model_name in ("capsnet-rw-crf-literal", "capsnet-rw-crf-corr-literal"):
         return (
             f"{model_name} follows the paper to the letter: its scores stay near 0, or the same for every image, so "
             f"the loss hardly moves and thresholds are of no use ({docs_page('decisions/mean-field-crf')}). Use "
-            f"`--model {'capsnet-rw-crf' if 'capsnet' in model_name else 'capsnet-rw-crf-corr'}`."
+            f"`--model {model_name.removesuffix('-literal')}`."
         )
     return otherwise
 

@@ -28,6 +28,8 @@ from contextcaps.training.processes import LightningModule
 
 __all__ = ["OpaqueBatch", "TaggingModule", "parameter_groups"]
 
+_SABOURS_RECONSTRUCTION = 0.0005
+
 
 class OpaqueBatch:
     """A batch that Lightning passes on as it is; it would convert the tensors of a bare one."""
@@ -71,6 +73,8 @@ class TaggingModule(LightningModule):
         self.network, self.config, self.total_steps, self.rank = network, config, total_steps, rank
         self._validated: list[tuple[Tensor, Tensor]] = []
         self.loss_name = resolve_loss(config.loss, network.config)
+        default = 0.0 if network.decoder is None else _SABOURS_RECONSTRUCTION
+        self.reconstruction = default if config.reconstruction is None else config.reconstruction
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         # Far apart, so that no other run's seed gives what this run's other processes draw.
@@ -157,11 +161,11 @@ class TaggingModule(LightningModule):
         with unchecked():  # a NaN is the loop's to find and to explain
             weights = None if given is None else loss_weights(given, is_unknown(targets))  # [B, J]
             loss = self.loss(output.scores, targets, weights, output.logits)
-        if self.config.reconstruction > 0 and isinstance(batch, Batch):
+        if self.reconstruction > 0 and isinstance(batch, Batch):
             rebuilt = self.network.reconstruct(output.decisions, targets == 1)  # [B, C, H, W]
             pixels = batch.images / 255 if batch.images.dtype == torch.uint8 else batch.images
             errors = (rebuilt.float() - pixels).square().flatten(1).sum(dim=1)  # [B]
-            loss = loss + self.config.reconstruction * errors.mean()
+            loss = loss + self.reconstruction * errors.mean()
         scores = output.scores.detach()  # [B, J]
         if given is not None and output.logits is not None:  # what the network thinks itself, for whoever watches it
             scores = torch.where(given, output.logits.detach().sigmoid().to(scores), scores)

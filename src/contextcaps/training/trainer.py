@@ -159,7 +159,7 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
         config.image_size,
         config.backbone,
         class_names=classes,
-        reconstruction=config.reconstruction > 0,
+        **({} if config.reconstruction is None else {"reconstruction": config.reconstruction > 0}),
         **config.options,
     )
     if config.known > 0 and network.field is None:
@@ -168,6 +168,11 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
             "--set field=default"
         )
     require_known_backbone(network.backbone)
+    if config.freeze and network.reconstruction:
+        raise ValueError(
+            f"freeze: the head is trained on kept features, which leaves {config.model} no image to rebuild; add "
+            "--reconstruction 0"
+        )
     if config.freeze and not network.has_published_weights:
         raise ValueError(
             f"freeze: expected a pretrained backbone, got {network.backbone}, which starts from random weights; take "

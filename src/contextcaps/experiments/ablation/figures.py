@@ -58,7 +58,7 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
 
 
 def _write_differences(models: Sequence[ModelReport], baseline: str, path: Path, seeds: str) -> None:
-    title = f"Difference of test mAP to {shortened(baseline, 60)}, with paired 95 % intervals"
+    title = f"Difference of test mAP to {shortened(baseline, 60)}, with 95 % intervals"
     with charts.picture(path, 9, 1.6 + 0.45 * len(models), {"Title": title, "Seed": seeds}) as figure:
         draw_differences(figure.subplots(), models)
         charts.frame(figure, title, f"seed {seeds}")

@@ -25,7 +25,7 @@ def findings(report: Report) -> list[str]:
         if listed:
             found.append(f"{beginning}: {', '.join(listed)}.")
     if compared:
-        found.append(f"Points of mAP with paired 95 % intervals over {'seeds' if pairs > 1 else 'test images'}.")
+        found.append(f"Points of mAP with 95 % intervals over {'seeds' if pairs > 1 else 'test images'}.")
     if pairs == 1:
         found.append("One training of each: the intervals tell what other test images would change, not another seed.")
     elif 1 < pairs < 4:

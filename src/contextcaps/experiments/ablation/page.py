@@ -11,6 +11,7 @@ from contextcaps.experiments.ablation.figures import figures_of
 from contextcaps.experiments.ablation.findings import facts_of, findings
 from contextcaps.experiments.ablation.paper import CAVEAT, PAPER_EPOCHS, PAPER_MAP
 from contextcaps.experiments.ablation.report import ModelReport, Report
+from contextcaps.experiments.ablation.statistics import Spread
 from contextcaps.experiments.ablation.tables import report_tables
 
 __all__ = ["ablation_html", "ablation_markdown", "report_document"]
@@ -59,6 +60,7 @@ def report_document(report: Report) -> dict[str, Any]:
             "missing": list(report.missing),
             "test_images": report.images,
             "resamples": report.resamples,
+            "seed_deviation": None if report.spread is None else _spread_document(report.spread),
             "prior": report.models[0].runs[0].prior,
             "models": [_model_document(model) for model in report.models],
             "pairs": [dataclasses.asdict(pair) for pair in report.pairs()],
@@ -87,6 +89,10 @@ def _model_document(model: ModelReport) -> dict[str, Any]:
         "choice": dataclasses.asdict(model.choice),
         "runs": [str(run.folder) for run in model.runs],
     }
+
+
+def _spread_document(spread: Spread) -> dict[str, Any]:
+    return {"deviation": spread.deviation, "degrees": spread.degrees, "models": sorted(spread.models)}
 
 
 def _title(report: Report) -> str:

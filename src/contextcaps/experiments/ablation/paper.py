@@ -31,7 +31,7 @@ CAVEAT = (
 
 _IDEAS = {"capsules", "capsules.share_votes", "routing", "routing.iterations", "routing.normalize", "em"}
 _IDEAS |= {"initial_routing", "initial_routing.mode", "crf", "crf.mode", "crf.iterations", "correlation", "field"}
-_IDEAS |= {"pooling", "ml_decoder", "query2label", "ml_gcn"}
+_IDEAS |= {"pooling", "csra", "ml_decoder", "query2label", "ml_gcn"}
 """Options that make another model of it, rather than one of another size."""
 
 
@@ -44,4 +44,4 @@ def paper_row(entry: Entry, shared: dict[str, Any] | None = None) -> str | None:
     """
     if _IDEAS & {*entry.options, *(shared or {})}:
         return None
-    return "capsnet-rw-crf-corr" if entry.preset == "contextcaps-literal" else entry.preset.removesuffix("-literal")
+    return entry.preset.removesuffix("-literal")

@@ -15,7 +15,13 @@ from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation.choosing import Choice, choice_of
 from contextcaps.experiments.ablation.grid import Entry, Plan
 from contextcaps.experiments.ablation.results import RunResult, Tested, read_result, run_folder
-from contextcaps.experiments.ablation.statistics import epoch_within, mean_interval, paired_interval
+from contextcaps.experiments.ablation.statistics import (
+    Spread,
+    difference_interval,
+    epoch_within,
+    mean_interval,
+    pool_deviations,
+)
 from contextcaps.experiments.ablation.worker import is_finished
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.runs import RunError
@@ -36,7 +42,7 @@ class ClassGain:
 
     name: str
     gain: Estimate
-    """Paired over seeds; the interval is NaN with a single one."""
+    """The interval is Welch's over seeds, NaN with a single one."""
     frequency: float
     """Share of the training images that show the class."""
     positives: int
@@ -56,7 +62,7 @@ class ModelReport:
     metrics: dict[str, Estimate]
     """Every metric: mean and interval over seeds."""
     difference: Estimate | None
-    """To the baseline, paired by seed; None for the baseline, interval NaN with a single common seed."""
+    """To the baseline, over their common seeds; None for the baseline, interval NaN with a single common seed."""
     image_difference: Estimate | None
     """The same mean difference with the interval of a paired bootstrap over test images, all seeds in each resample."""
     pairs: int
@@ -138,7 +144,7 @@ class Pair:
     label: str
     other: str
     difference: Estimate
-    """Paired by seed; the interval is NaN with a single common one."""
+    """Over common seeds; the interval is NaN with a single one."""
     seeds: int
 
     @property
@@ -161,6 +167,8 @@ class Report:
     """Images of the test part."""
     classes: int
     resamples: int
+    spread: Spread | None
+    """The deviation from seed to seed, pooled over the models; None with a single seed."""
 
     def pairs(self) -> list[Pair]:
         """Return each ordered pair of models that have a seed in common."""
@@ -169,7 +177,11 @@ class Report:
             ours, theirs = ({run.seed: run.metrics["mAP"] for run in each.runs} for each in (model, other))
             common = sorted(ours.keys() & theirs.keys())
             if common:
-                difference = paired_interval([ours[seed] for seed in common], [theirs[seed] for seed in common])
+                difference = difference_interval(
+                    [ours[seed] for seed in common],
+                    [theirs[seed] for seed in common],
+                    _shared(self.spread, model.label, other.label),
+                )
                 found.append(Pair(model.label, other.label, difference, len(common)))
         return found
 
@@ -213,15 +225,16 @@ def make_report(folder: Path, resamples: int | None = None, baseline: str | None
             )  # [R], the same images in each for all runs
     assert first is not None
     others = {run.seed: run for run in results.get(plan.baseline, [])}
+    spread = pool_deviations({label: [run.metrics["mAP"] for run in runs] for label, runs in results.items()})
     models = []
     for entry in plan.entries:
         if entry.label in results:
             runs = results[entry.label]
             choice = choice_of(plan, entry, folder, _same_settings(runs))
-            models.append(_model(entry, runs, others, drawn, first, choice))
+            models.append(_model(entry, runs, others, drawn, first, choice, spread))
     count = len(next(iter(drawn.values())))
     images, classes = first.targets.shape
-    return Report(plan, document, tuple(models), tuple(missing), images, classes, count)
+    return Report(plan, document, tuple(models), tuple(missing), images, classes, count, spread)
 
 
 def _model(
@@ -231,6 +244,7 @@ def _model(
     drawn: dict[tuple[str, int], torch.Tensor],
     tested: Tested,
     choice: Choice,
+    spread: Spread | None,
 ) -> ModelReport:
     values = [run.metrics["mAP"] for run in runs]
     common = [run for run in runs if run.seed in baseline]
@@ -239,7 +253,11 @@ def _model(
     gains: tuple[ClassGain, ...] = ()
     if common and not is_baseline:
         others = [baseline[run.seed] for run in common]
-        difference = paired_interval([run.metrics["mAP"] for run in common], [run.metrics["mAP"] for run in others])
+        difference = difference_interval(
+            [run.metrics["mAP"] for run in common],
+            [run.metrics["mAP"] for run in others],
+            _shared(spread, entry.label, others[0].label),
+        )
         samples = sum(
             drawn[run.label, run.seed] - drawn[other.label, other.seed]
             for run, other in zip(common, others, strict=True)
@@ -267,6 +285,11 @@ def _model(
     )
 
 
+def _shared(spread: Spread | None, *labels: str) -> Spread | None:
+    """Return the pooled deviation where these models have it; None for their own."""
+    return spread if spread is not None and spread.models.issuperset(labels) else None
+
+
 def _gains(runs: Sequence[RunResult], others: Sequence[RunResult], tested: Tested) -> tuple[ClassGain, ...]:
     """Return the gain of each class with a positive, the largest first."""
     present = (tested.targets == 1).astype(np.int64)  # [n, J]
@@ -274,7 +297,7 @@ def _gains(runs: Sequence[RunResult], others: Sequence[RunResult], tested: Teste
     found = []
     for index, name in enumerate(tested.classes):
         positives = int(present[:, index].sum())
-        gain = paired_interval(
+        gain = difference_interval(
             [run.class_precision[name] for run in runs], [run.class_precision[name] for run in others]
         )
         if positives and math.isfinite(gain.value):

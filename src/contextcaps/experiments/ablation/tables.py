@@ -84,12 +84,23 @@ def _main(report: Report) -> Table:
     if 1 in counts and len(counts) > 1:
         spread += f"{single[0].lower()}{single[1:]}"
     note = (
-        f"Macro mAP on {report.images:,} test images, in percent. {spread}differences are paired: the same seed, or "
-        f"the same resampled test images ({report.resamples} resamples, all seeds in each). The verdict goes by the "
+        f"Macro mAP on {report.images:,} test images, in percent. {spread}differences over seeds "
+        f"take {_deviation(report)}, those over images are paired: the same resampled test images "
+        f"({report.resamples} resamples, all seeds in each). The verdict goes by the "
         "interval over seeds, with one seed by that over images, which then tells of these trainings alone; intervals "
         "are not adjusted for the number of models."
     )
     return Table("Test mAP", columns, rows, (note,), "table")
+
+
+def _deviation(report: Report) -> str:
+    """Return what the intervals of differences over seeds come from, in words."""
+    if report.spread is None:
+        return "two seeds at least"
+    deviation = number(100 * report.spread.deviation, 2)
+    words = f"the deviation from seed to seed, pooled over models ({deviation} points)"
+    own = [model.label for model in report.models if len(model.runs) > 1 and model.label not in report.spread.models]
+    return f"{words}, but for {', '.join(own)}, which vary much more (Welch)" if own else words
 
 
 def _pairs(report: Report) -> Table:
@@ -104,7 +115,7 @@ def _pairs(report: Report) -> Table:
     )
     seeds = max((pair.seeds for pair in found.values()), default=1)
     stars = (
-        "*: the paired 95 % interval over seeds leaves out 0. Where models are equal, one pair in twenty has a star by "
+        "*: the 95 % interval over seeds leaves out 0. Where models are equal, one pair in twenty has a star by "
         "chance. The intervals are in ablation.json. "
         if seeds > 1
         else "One seed gives no interval, so none of these is shown to be there. "
@@ -123,13 +134,17 @@ def _paper(report: Report) -> Table:
         Column("paper − CapsNet", lambda value: signed(value, 2)),
         Column("ours: mAP", lambda estimate: percent(estimate.value, 2)),
         Column(f"ours − {report.plan.baseline}", _difference),
+        Column("ours: CP at 0.5", _value),
+        Column("ours: OP at 0.5", _value),
     )
     rows = []
     for model in report.models:
         row = paper_row(model.entry, report.plan.base.options)
         if row in PAPER_MAP:
             gain = PAPER_MAP[row] - PAPER_MAP["capsnet"]
-            rows.append((model.label, PAPER_ROWS[row], PAPER_MAP[row], gain or None, model.mAP, model.difference))
+            paper = (PAPER_ROWS[row], PAPER_MAP[row], gain or None)
+            precisions = (model.metrics.get("CP@0.5"), model.metrics.get("OP@0.5"))
+            rows.append((model.label, *paper, model.mAP, model.difference, *precisions))
     empty = "None of the models is in the paper's table."
     return Table("Beside the paper", columns, rows, (f"mAP in percent. {CAVEAT}",), "paper", empty=empty)
 
