@@ -330,6 +330,7 @@ def test_autocast_stays_finite(name, dtype) -> None:
         scores = model(IMAGES).scores
     scores.float().sum().backward()
     assert scores.isfinite().all()
-    assert all(each.grad.isfinite().all() for each in model.parameters())
+    of_scores = [each for part, each in model.named_parameters() if not part.startswith("decoder.")]
+    assert all(each.grad.isfinite().all() for each in of_scores)
     if not name.endswith("-literal"):  # a literal start magnifies rounding
         torch.testing.assert_close(scores.float(), model(IMAGES).scores, rtol=0.1, atol=0.02)

@@ -210,9 +210,9 @@ def test_what_does_not_go_together_is_refused(tmp_path, cache, changes, message)
     assert not (tmp_path / "run").exists()
 
 
-def test_progress_says_that_each_image_counts_several_times(network, prepared, cache, capsys, monkeypatch) -> None:
+def test_progress_says_that_each_image_counts_several_times(network, prepared, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("contextcaps.data.progress._LINE_EVERY", 0.0)
-    compute_features(network, prepared, settings(cache), "fp32", augmented=True)
+    compute_features(network, prepared, settings(tmp_path), "fp32", augmented=True)
     assert f"features of {prepared.name}, 3 versions of each image: 60 of 60 images" in capsys.readouterr().err
 
 
