@@ -318,6 +318,7 @@ def test_a_damaged_copy_is_seen_and_made_anew(pictures, tmp_path, damage):
 # Killed.
 
 
+@pytest.mark.long
 @linux
 def test_killed_twice_then_run_again_gives_the_same_bytes(tmp_path):
     source = PictureSource(tmp_path / "pictures", 100, boxes=True, slow=0.01)

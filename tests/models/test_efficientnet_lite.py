@@ -68,6 +68,7 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch) -> None:
     import_extra.cache_clear()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LITE)
 @pytest.mark.parametrize("stride", [32, 16])
 def test_the_same_as_timms(name, stride) -> None:
@@ -93,6 +94,7 @@ def test_the_same_as_timms(name, stride) -> None:
             torch.testing.assert_close(*slopes)
 
 
+@pytest.mark.long
 def test_building_it_needs_neither_timm_nor_torchvision() -> None:
     code = (
         "import sys; from contextcaps.models.backbones import LiteBackbone; LiteBackbone(start=False); "
@@ -133,6 +135,7 @@ def test_every_weight_is_imagenets(name) -> None:
     assert all(map(torch.equal, ours.values(), published[:-2]))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not (PHOTOGRAPHS / "val.tar").exists(), reason="no photographs of COCO here")
 @pytest.mark.parametrize("name", LITE)
 @pytest.mark.parametrize("stride", [32, 16])
