@@ -162,6 +162,18 @@ def test_sidecars_beside_images(model, album, capsys) -> None:
     assert "0.png.xmp: no XMP file that can be read" in err
 
 
+def test_a_sidecar_that_failed_is_written_when_the_command_goes_on(model, album, capsys) -> None:
+    sidecar, out = album / "0.png.xmp", album.parent / "tags.jsonl"
+    sidecar.write_text("mine")
+    words = [model, album / "0.png", "--xmp", "--threshold", 0, "--out", out]
+    assert _run(words, capsys)[0] == 2
+    sidecar.unlink()
+    code, _, err = _run([*words, "--resume"] if out.with_name("tags.jsonl.part").exists() else words, capsys)
+    assert code == 0, err
+    assert "</rdf:li>" in sidecar.read_text(encoding="utf-8")
+    assert len(out.read_text().splitlines()) == 1
+
+
 @pytest.mark.long
 def test_a_person_at_a_terminal_sees_bars(model, album) -> None:
     ours, theirs = os.openpty()

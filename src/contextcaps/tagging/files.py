@@ -94,7 +94,8 @@ class Destination:
                 of_model = {"model": model_fingerprint(tagger)}
                 stack.enter_context(self.journal.kept({**of_model, **settings}, self.all_scores, before))
                 with contextlib.closing(taggings), tell as done:
-                    count = write_tags(taggings, [self.journal, *self._beside()], done)
+                    # The journal last: with --resume an image without a row is tagged again, its sidecar merged again.
+                    count = write_tags(taggings, [*self._beside(), self.journal], done)
                 with open_output(self.out, *columns) as rows:
                     if before:
                         rows.copy(self.out)

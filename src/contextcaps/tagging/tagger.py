@@ -49,8 +49,8 @@ class Tag:
     given: bool = False
     """Given as a known label rather than predicted."""
     precision: float | None = None
-    """Of the validation pairs of image and class with about this score, the share in which the class was there. None
-    where the model has no such count, and where labels were given."""
+    """Share of the validation pairs of image and class with about this score in which the class was there. None where
+    the model has no such count, and where labels were given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,14 +130,18 @@ class Tagger:
             TypeError: something that is no image, or an argument of the wrong type.
             ValueError: pixels in another layout or range, or an argument out of its range.
         """
-        options: dict[str, Any] = {
-            "threshold": threshold,
-            "precision_at_least": precision_at_least,
-            "recall_at_least": recall_at_least,
-            "top_k": top_k,
-            "batch_size": batch_size,
-        }
-        return list(self.tag_stream(images, workers=workers, on_bad=on_bad, known=known, **options))
+        taggings = self.tag_stream(
+            images,
+            threshold=threshold,
+            precision_at_least=precision_at_least,
+            recall_at_least=recall_at_least,
+            top_k=top_k,
+            batch_size=batch_size,
+            workers=workers,
+            on_bad=on_bad,
+            known=known,
+        )
+        return list(taggings)
 
     def tag_stream(
         self,
