@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from contextcaps.extras import import_extra
 
@@ -117,7 +118,7 @@ class ConvNormAct(nn.Module):
             channels, after, kernel, stride, padding, dilation=dilation, groups=groups, bias=False
         )
         nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out", nonlinearity="relu")
-        self.norm = nn.BatchNorm2d(after, eps=_EPS)
+        self.norm: nn.Module = nn.BatchNorm2d(after, eps=_EPS)
         self.act = nn.ReLU6(inplace=True) if act else nn.Identity()
 
     def forward(self, features: Tensor) -> Tensor:
@@ -127,6 +128,12 @@ class ConvNormAct(nn.Module):
             left, right = self._padding(width)
             features = pad(features, (left, right, top, bottom))
         return self.act(self.norm(self.convolution(features)))
+
+    def fold(self) -> None:
+        """Move the normalisation, in evaluation mode, into the convolution's weights: the same outputs in one pass."""
+        if isinstance(self.norm, nn.BatchNorm2d):
+            self.convolution = fuse_conv_bn_eval(self.convolution, self.norm)
+            self.norm = nn.Identity()
 
     def _padding(self, size: int) -> tuple[int, int]:
         """Return what is added before and after a side, so that ⌈size / stride⌉ outputs fit; more comes after."""

@@ -1,6 +1,7 @@
 """The whole network: pixels in, class scores out."""
 
 import contextlib
+import copy
 import os
 import tempfile
 from collections import Counter
@@ -24,6 +25,7 @@ from contextcaps.capsules.guards import require_tensor
 from contextcaps.models.backbones import build_backbone
 from contextcaps.models.baselines import build_baseline
 from contextcaps.models.config import ModelConfig
+from contextcaps.models.efficientnet_lite import ConvNormAct
 from contextcaps.models.head import CapsuleHead
 from contextcaps.models.head_base import Head, ModelOutput, Step, count_weights
 from contextcaps.models.saving import MODEL_CARD, ModelFileError, find_files, load_weights, read_config, write_files
@@ -149,6 +151,19 @@ class CapsuleNetwork(
         if self.frozen:
             self.backbone.eval()
         return self
+
+    def folded(self) -> "CapsuleNetwork":
+        """Return a twin for inference whose batch normalisations are folded into the convolutions before them.
+
+        On a CPU it is about 1.4 times as fast. The head and the field are shared with this network, the backbone is a
+        copy; the twin can neither be trained nor saved.
+        """
+        twin = copy.copy(self)
+        twin._modules = {**self._modules, "backbone": copy.deepcopy(self.backbone).eval()}
+        for module in twin.backbone.modules():
+            if isinstance(module, ConvNormAct):
+                module.fold()
+        return twin
 
     def _in_context(
         self, field: DecisionField, output: ModelOutput, features: Tensor, known: Tensor | None

