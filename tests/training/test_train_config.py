@@ -48,7 +48,7 @@ def test_every_field_has_a_docstring_that_becomes_its_help(capsys) -> None:
         cli.main(["train", "--help"])
     shown = capsys.readouterr().out
     for field in dataclasses.fields(TrainConfig):
-        name = {"options": "set", "augment": "augment.flip"}.get(field.name, field.name)
+        name = {"options": "set", "augment": "augment.flip", "start_from": "from"}.get(field.name, field.name)
         assert f"--{name.replace('_', '-')}" in shown, field.name
     assert max(map(len, shown.splitlines())) <= 80
 

@@ -54,7 +54,7 @@ class Ablate(Command):
         if self.small is not None:
             train = dataclasses.replace(train, options={**self.small.options, **train.options})
             if not self.config.report_only:
-                train = dataclasses.replace(train, data=small_scenes(train.image_size))
+                train = dataclasses.replace(train, data=small_scenes(train.side))
                 if not self.quiet:
                     print(f"scenes on a CPU are kept few and small: --data '{train.data}'", file=sys.stderr)
         ablation = ablate(dataclasses.replace(self.config, train=train), progress=not self.quiet)

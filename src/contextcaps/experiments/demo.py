@@ -143,7 +143,7 @@ def _tag_images(config: DemoConfig, folder: Path, page: Path) -> tuple[TaggedIma
 
 def _caption(config: DemoConfig) -> str:
     """Say how the tagged images were chosen, and what the figures beneath them are."""
-    side = SMALL_TRAINING.image_size
+    side = SMALL_TRAINING.side
     return (
         f"They are pictures that the library draws, {config.tagged} of {config.test_images:,} test images, chosen at "
         f"random with seed {config.seed}; the model sees them at {side}×{side} px. Thresholds were tuned on the "

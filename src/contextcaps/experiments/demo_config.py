@@ -40,7 +40,7 @@ class DemoConfig:
 
     def ablation(self) -> AblateConfig:
         """Return the ablation that the demo is."""
-        side = SMALL_TRAINING.image_size
+        side = SMALL_TRAINING.side
         return AblateConfig(
             models=MODELS,
             seeds=1,

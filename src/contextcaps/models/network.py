@@ -5,6 +5,7 @@ import copy
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,17 @@ class CapsuleNetwork(
         config: what to build.
         start: start the weights by the configuration; False leaves out what is measured or read from a file, for
             weights that are loaded right after.
+        backbone: weights that the backbone starts from, in the place of published ones.
     """
 
-    def __init__(self, config: ModelConfig, start: bool = True) -> None:
+    def __init__(self, config: ModelConfig, start: bool = True, backbone: Mapping[str, Tensor] | None = None) -> None:
         super().__init__()
         self.config = config
         self.frozen = False
         """True where the backbone stays as it is."""
-        self.backbone = build_backbone(config, start)
+        self.backbone = build_backbone(config, start and backbone is None)
+        if backbone is not None:
+            self.backbone.load_state_dict(backbone)
         self.pixel_mean: Tensor
         self.pixel_std: Tensor
         self.register_buffer("pixel_mean", torch.tensor(config.pixel_mean)[:, None, None])  # [C, 1, 1]

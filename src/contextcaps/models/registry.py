@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from contextcaps.models.backbones import require_starting_weights
+from contextcaps.models.backbones import require_known_backbone, require_starting_weights
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.presets import PRESETS, Preset
@@ -76,14 +76,20 @@ def create_model(
     return CapsuleNetwork(model_config(name, num_classes, image_size, backbone, **overrides))
 
 
-def require_buildable(config: ModelConfig) -> None:
+def require_buildable(config: ModelConfig, published: bool = True) -> None:
     """Refuse a network that cannot be built here, without taking memory for it or reading weights.
+
+    Args:
+        config: the network's.
+        published: whether its backbone starts from published weights, where there are any, which have to be here then.
 
     Raises:
         ValueError: the backbone is unknown, images are too small for it, or the network is too large.
         ImportError: an extra is missing.
     """
-    require_starting_weights(config)
+    require_known_backbone(config.backbone)
+    if published:
+        require_starting_weights(config)
     with torch.device("meta"):
         CapsuleNetwork(config, start=False)
 

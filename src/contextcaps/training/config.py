@@ -15,6 +15,8 @@ from contextcaps.yaml_files import dump_yaml, parse_yaml
 
 __all__ = ["LossName", "TrainConfig", "spell_options"]
 
+_SIDE = 64
+
 LossName = Literal["margin", "bce", "asl", "spread", "two-way"]
 """Names of the losses in `training/losses.py`."""
 
@@ -75,10 +77,14 @@ class TrainConfig(Configuration):
     val_as_test: bool = False
     """Where data have a training and a validation part only: keep the latter for tests, validate on a part of train."""
 
-    image_size: int = 64
-    """Side of the images in pixels; images of other sizes and shapes are squashed to it."""
+    start_from: Annotated[str | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
+    """Start from the backbone of a trained model, with a new head: a run, a model's folder, or hf:OWNER/NAME. Its
+    backbone, image size and normalisation are taken over."""
+    image_size: Annotated[int | None, tyro.conf.arg(metavar="PIXELS")] = None
+    """Side of the images; images of other sizes and shapes are squashed to it. By default that of --from, or 64."""
     backbone: str = "auto"
-    """paper, small, lite0 to lite2 (from ImageNet), timm:NAME, or auto: paper up to 32 px, small beyond."""
+    """paper, small, lite0 to lite2 (from ImageNet), timm:NAME, or auto: that of --from, or paper up to 32 px and small
+    beyond."""
     freeze: bool = False
     """Leave a pretrained backbone as it is and train the head alone, on features that are computed once and kept in
     the cache."""
@@ -140,6 +146,8 @@ class TrainConfig(Configuration):
     """Machines. Start the same command on each, with MASTER_ADDR, MASTER_PORT and NODE_RANK set; or use torchrun."""
     shard: bool = False
     """Share the weights and the optimiser's state among the processes (FSDP), for heads too large for one GPU."""
+    compile: bool = False
+    """Compile the backbone with torch.compile: the first step takes a minute longer, and the later ones less time."""
     deterministic: bool = False
     """Only algorithms that give the same bits again, on a GPU too; slower there. A CPU does in any case."""
 
@@ -174,6 +182,8 @@ class TrainConfig(Configuration):
                 flag = f"has a flag of its own, --{name.replace('_', '-')}"
                 why = flag if name in typing.get_type_hints(TrainConfig) else "comes from the data"
                 raise ValueError(f"set: {name} {why}; got {name}={self.options[name]!r}")
+        if self.compile and self.freeze:
+            raise ValueError("compile: expected false with a frozen backbone, which is computed once, got true")
         if self.freeze:
             refused = {"reconstruction": bool(self.reconstruction), "shard": self.shard, "no-prepare": not self.prepare}
             for name, is_set in refused.items():
@@ -181,3 +191,8 @@ class TrainConfig(Configuration):
                     raise ValueError(f"freeze: the head is trained on kept features, which does not go with --{name}")
         if self.shard and self.devices * self.nodes == 1:
             raise ValueError("shard: expected more than one process to share among; set devices, too")
+
+    @property
+    def side(self) -> int:
+        """Return the side of the images in pixels: `image_size`, or the default where it was left open."""
+        return _SIDE if self.image_size is None else self.image_size

@@ -91,7 +91,7 @@ def open_parts(config: TrainConfig) -> dict[str, Part]:
     if config.val_data is None:
         seed = config.seed if config.split_seed is None else config.split_seed
         sources = open_splits(config.data, on_bad=config.on_bad, seed=seed, val_as_test=config.val_as_test)
-        return {name: Part(source, config.image_size) for name, source in sources.items()}
+        return {name: Part(source, config.side) for name, source in sources.items()}
     train = open_part(config.data, ("train",), on_bad=config.on_bad)
     validation = open_part(config.val_data, ("val", "test"), on_bad=config.on_bad)
     if have_same_data(validation, train):
@@ -102,7 +102,7 @@ def open_parts(config: TrainConfig) -> dict[str, Part]:
             f"{len(validation.classes)} classes instead of {len(train.classes)} (or in another order); "
             "give both the same list of classes as an option"
         )
-    return {"train": Part(train, config.image_size), "val": Part(validation, config.image_size)}
+    return {"train": Part(train, config.side), "val": Part(validation, config.side)}
 
 
 def require_places(config: TrainConfig, how: str) -> None:

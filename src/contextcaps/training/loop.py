@@ -9,6 +9,7 @@ import dataclasses
 import time
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from contextcaps.data.loading import Batch, FeatureBatch, Loader
@@ -194,7 +195,10 @@ class TrainingLoop:
         progress = self.progress
         self.guard.require_finite_weights(progress.step, progress.epoch)
         try:
-            with contextlib.nullcontext() if self.ema is None else self.ema.inside(self.network):
+            with (
+                contextlib.nullcontext() if self.ema is None else self.ema.inside(self.network),
+                torch.compiler.set_stance("force_eager"),  # a compiled backbone would be compiled again for this mode
+            ):
                 result = self.validation(self.network, self._stop_at_once)
         except StoppedRun:
             self._save()  # the validation begins anew when the run goes on

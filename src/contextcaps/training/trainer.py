@@ -44,6 +44,7 @@ from contextcaps.training.processes import (
 from contextcaps.training.recording import Recorder, SilentRecorder
 from contextcaps.training.runs import Run, RunError, now, versions
 from contextcaps.training.seen import record_seen
+from contextcaps.training.starting import describe_start, starting_backbone, with_starting_model
 from contextcaps.training.step import TaggingModule
 from contextcaps.training.validation import Validation
 
@@ -87,14 +88,19 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
         StoppedRun: somebody pressed Ctrl-C; the run was saved.
     """
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
-    config = with_absolute_places(resolve_processes(config))
-    require_buildable(network_config(config, _ANY_CLASSES))  # before the data are opened, which may take long
+    config = with_starting_model(with_absolute_places(resolve_processes(config)))
+    published = config.start_from is None
+    require_buildable(
+        network_config(config, _ANY_CLASSES), published
+    )  # before the data are opened, which may take long
     if is_rank_zero():  # the others come when it has made the folder
         Run.require_free(config)
     parts = open_training_parts(config)
     _say_what_was_assumed(parts[0].source, progress)
+    if config.start_from is not None and progress and is_rank_zero():
+        print(f"note: {describe_start(config, len(parts[0].classes))}", file=sys.stderr, flush=True)
     network = network_config(config, parts[0].classes)
-    require_buildable(network)
+    require_buildable(network, published)
     config = dataclasses.replace(config, backbone=network.backbone, loss=resolve_loss(config.loss, network))
     if config.devices * config.nodes > 1 and not config.prepare and config.on_bad == "skip":
         raise ValueError("on_bad: expected stop, or a prepared copy, with several processes: they have to keep in step")
@@ -130,7 +136,7 @@ def resume(
     moved: dict[str, Any] = {name: place for name, place in places.items() if place is not None}
     run.config = with_absolute_places(resolve_processes(dataclasses.replace(run.config, **moved)))
     require_places(run.config, f"contextcaps train --resume {run.folder} --data")
-    require_buildable(network_config(run.config, _ANY_CLASSES))
+    require_buildable(network_config(run.config, _ANY_CLASSES), published=False)  # its checkpoint has them
     parts = open_training_parts(run.config)
     network = network_config(run.config, parts[0].classes)
     _require_same_network(run, network)
@@ -142,12 +148,14 @@ def with_absolute_places(config: TrainConfig) -> TrainConfig:
     options = dict(config.options)
     if isinstance(options.get("pretrained_file"), str):
         options["pretrained_file"] = os.path.abspath(options["pretrained_file"])
+    start = config.start_from
     return dataclasses.replace(
         config,
         data=absolute_source(config.data),
         val_data=None if config.val_data is None else absolute_source(config.val_data),
         cache=None if config.cache is None else os.path.abspath(os.path.expanduser(config.cache)),
         options=options,
+        start_from=os.path.abspath(start) if start is not None and os.path.exists(start) else start,
     )
 
 
@@ -156,7 +164,7 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
     network = model_config(
         config.model,
         len(classes),
-        config.image_size,
+        config.side,
         config.backbone,
         class_names=classes,
         **({} if config.reconstruction is None else {"reconstruction": config.reconstruction > 0}),
@@ -173,10 +181,10 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
             f"freeze: the head is trained on kept features, which leaves {config.model} no image to rebuild; add "
             "--reconstruction 0"
         )
-    if config.freeze and not network.has_published_weights:
+    if config.freeze and not network.has_published_weights and config.start_from is None:
         raise ValueError(
             f"freeze: expected a pretrained backbone, got {network.backbone}, which starts from random weights; take "
-            "lite0, or timm:NAME with --set pretrained=true or pretrained_file=FILE"
+            "lite0, --from MODEL, or timm:NAME with --set pretrained=true or pretrained_file=FILE"
         )
     return network
 
@@ -265,9 +273,12 @@ def _loop(
         counts = (training.targets() == 1).sum(axis=0, dtype=np.int64).tolist()
         weights = class_weights(counts, len(training), config.class_weights)
     torch.manual_seed(config.seed)
-    network = CapsuleNetwork(network_config)
     state = run.checkpoints.load() if fabric.is_global_zero else None
     state = fabric.broadcast(state)
+    begins = state is None  # else the checkpoint has every weight
+    network = CapsuleNetwork(network_config, begins, starting_backbone(config) if begins else None)
+    if config.compile:
+        network.backbone.compile(dynamic=False)
     if config.freeze:
         if state is not None:  # the backbone that the run began with, whatever its file has become since
             kept = {name: value for name, value in state["network"].items() if name.startswith("backbone.")}

@@ -35,6 +35,7 @@ from contextcaps.models.registry import require_buildable
 from contextcaps.training.data import Part, open_training_parts
 from contextcaps.training.processes import resolve_processes
 from contextcaps.training.runs import RunError, now, require_writable
+from contextcaps.training.starting import with_starting_model
 from contextcaps.training.trainer import network_config, with_absolute_places, with_fitting_batches
 
 __all__ = ["Ablation", "ablate", "show_ablation", "write_ablation"]
@@ -80,7 +81,8 @@ def ablate(config: AblateConfig | None = None, *, progress: bool = True, **setti
     if config.report_only:
         return write_ablation(folder, config.resamples, baseline=config.baseline)
     test_data = None if config.test_data is None else absolute_source(config.test_data)
-    config = dataclasses.replace(config, train=with_absolute_places(config.train), test_data=test_data)
+    train = with_starting_model(with_absolute_places(config.train))
+    config = dataclasses.replace(config, train=train, test_data=test_data)
     resolve_processes(config.train)  # refuses what this machine cannot do
     plan = Plan.from_config(config)
     for entry in plan.entries:
@@ -91,7 +93,7 @@ def ablate(config: AblateConfig | None = None, *, progress: bool = True, **setti
         parts = open_training_parts(plan.config(plan.entries[0], plan.seeds[0], None))
         for entry in plan.entries:
             of_entry = plan.config(entry, plan.seeds[0], None)
-            require_buildable(network_config(of_entry, parts[0].classes))
+            require_buildable(network_config(of_entry, parts[0].classes), published=of_entry.start_from is None)
         plan = dataclasses.replace(plan, base=with_fitting_batches(plan.base, len(parts[0])))
         _require_test_apart(plan, parts)
         for part in parts:

@@ -79,7 +79,7 @@ def facts_of(report: Report) -> dict[str, str]:
     return {
         "data": f"{base.data}; {images.get('train', 0):,} training, {images.get('val', 0):,} validation and "
         f"{report.images:,} test images ({tested}), {report.classes} classes; the same division for all",
-        "training": f"{counted(base.epochs, 'epoch')}, {base.image_size}×{base.image_size} px, backbone {backbone}, "
+        "training": f"{counted(base.epochs, 'epoch')}, {base.side}×{base.side} px, backbone {backbone}, "
         f"batches of {run.batch}, {rate}, schedule {base.schedule}, "
         f"{run.facts.get('precision', '')}{options}; augmentation {'on' if base.augmentation else 'off'}; the same for "
         "all, but where a model has settings of its own",

@@ -120,7 +120,8 @@ class Plan:
 
     def _check(self, entry: Entry) -> None:
         try:
-            require_buildable(network_config(self.config(entry, self.seeds[0], None), ("one", "other")))
+            config = self.config(entry, self.seeds[0], None)
+            require_buildable(network_config(config, ("one", "other")), published=config.start_from is None)
         except ValueError as error:
             raise ValueError(f"models: {entry.label}: {error}") from None
 
@@ -144,7 +145,7 @@ class Plan:
         shared = self.base.options
         whole = {name: value for name, value in shared.items() if "." not in name}
         backbone = entry.training.get("backbone", self.base.backbone)
-        own = model_config(entry.preset, 2, self.base.image_size, backbone, **{**whole, **entry.options})
+        own = model_config(entry.preset, 2, self.base.side, backbone, **{**whole, **entry.options})
         absent = {name for name, value in own.to_dict().items() if value is None}
         return {name: value for name, value in shared.items() if name in whole or name.partition(".")[0] not in absent}
 
