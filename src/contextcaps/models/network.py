@@ -25,6 +25,7 @@ from contextcaps.capsules.decision_field import require_known
 from contextcaps.capsules.guards import require_tensor
 from contextcaps.models.backbones import build_backbone
 from contextcaps.models.baselines import build_baseline
+from contextcaps.models.calibration import calibrate, raw_decisions
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.efficientnet_lite import ConvNormAct
 from contextcaps.models.head import CapsuleHead
@@ -142,7 +143,10 @@ class CapsuleNetwork(
             self._require_known(known, features)
         with _trusting():
             output = self.head(features, return_intermediates)
-            return output if self.field is None else self._in_context(self.field, output, features, known)
+            if self.field is not None:
+                output = self._in_context(self.field, output, features, known)
+            calibration = self.config.calibration
+            return output if calibration is None else calibrate(output, calibration, known)
 
     def freeze_backbone(self) -> None:
         """Keep the backbone as it is: no gradients, and in evaluation mode whatever the rest is in."""
@@ -194,6 +198,8 @@ class CapsuleNetwork(
             raise ValueError(f"the head {self.config.head} has no decision capsules to rebuild an image from")
         if self.decoder is None:
             raise ValueError("this network has no decoder: create it with reconstruction=True")
+        if self.config.calibration is not None:
+            decisions = raw_decisions(decisions, self.config.calibration, self.config.scores_are_sigmoids)
         return self.decoder(decisions, present)
 
     @torch.no_grad()

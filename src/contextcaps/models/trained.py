@@ -11,6 +11,7 @@ from contextcaps.atomic import write_atomically
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.saving import ModelFileError, replace_card
 from contextcaps.models.score_bands import ScoreBand, ScoreBands
+from contextcaps.models.sections import CalibrationConfig
 
 __all__ = ["TRAINED_FILE", "Trained", "preprocessing"]
 
@@ -74,7 +75,7 @@ class Trained:
     val_as_test: bool = False
     """True where a validation part without a test part beside it was kept for tests."""
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    """Figures on the validation part."""
+    """Figures on the validation part; `val_loss` is of the scores before calibration."""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     """Versions of the packages that trained it, and the commit of this one where it is known."""
     score_bands: ScoreBands = dataclasses.field(default_factory=ScoreBands)
@@ -142,6 +143,8 @@ class Trained:
                 f"{100 * self.metrics['val_mAP']:.1f} %; constant scores, which never look at the image, have "
                 f"{100 * prior:.1f} %"
             )
+        if config.calibration is not None:
+            rows["scores"] = _calibration_row(config.calibration, self.metrics)
         rows["lowest score of a tag"] = f"{min(self.thresholds):.3f}, unless another threshold is asked for"
         table = "\n".join(f"| {name} | {_literal(value)} |" for name, value in rows.items())
         kind = "A capsule network" if config.capsules is not None else "A network"
@@ -158,6 +161,14 @@ def preprocessing(config: ModelConfig) -> dict[str, Any]:
         "mean": list(config.pixel_mean or ()),
         "std": list(config.pixel_std or ()),
     }
+
+
+def _calibration_row(calibration: CalibrationConfig, metrics: dict[str, float]) -> str:
+    text = f"sigmoid({calibration.scale:.3g} × logit {calibration.shift:+.3g}), fitted on the validation images"
+    if "val_ECE" not in metrics:
+        return text
+    error, before = 100 * metrics["val_ECE"], 100 * metrics.get("val_ECE_before", math.nan)
+    return f"{text}; expected calibration error there {error:.2f} %, {before:.2f} % before"
 
 
 def _class_names(config: ModelConfig) -> tuple[str, ...]:

@@ -175,6 +175,11 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
             f"known: expected 0 for a network without a field between its decisions, got {config.known}; add "
             "--set field=default"
         )
+    if network.calibration is not None:
+        raise ValueError(
+            "calibration: expected none for a network that is to be trained, got one; leave it out, training fits it "
+            "at its end"
+        )
     require_known_backbone(network.backbone)
     if config.freeze and network.reconstruction:
         raise ValueError(
