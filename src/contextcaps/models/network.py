@@ -123,11 +123,13 @@ class CapsuleNetwork(
 
     def features(self, images: Tensor) -> Tensor:
         """Return the backbone's features [B, C', H', W'] of images [B, C, H, W]."""
-        pixels = images / 255 if isinstance(images, Tensor) and images.dtype == torch.uint8 else images
+        are_bytes = isinstance(images, Tensor) and images.dtype == torch.uint8
+        pixels = images / 255 if are_bytes else images
         sizes = {"C": self.config.in_channels}
         if not self.head.takes_any_size:
             sizes |= {"H": self.config.image_size[0], "W": self.config.image_size[1]}
-        require_tensor("images", pixels, "B C H W", **sizes)
+        with _trusting() if are_bytes else contextlib.nullcontext():  # bytes are numbers: to look would wait for a GPU
+            require_tensor("images", pixels, "B C H W", **sizes)
         if not torch.is_autocast_enabled(pixels.device.type):
             pixels = pixels.to(self.pixel_mean.dtype)  # that of the weights, where the network is in half precision
         with _trusting():
