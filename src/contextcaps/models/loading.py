@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 
 import torch
-from huggingface_hub import hf_hub_download, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
 
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.saving import ModelFileError
@@ -34,8 +32,10 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[Ca
         name = path.removeprefix(_HUB)
         if not _HUB_NAME.fullmatch(name):
             raise ModelFileError(f"{path}: expected a name on the Hugging Face Hub such as hf:owner/name")
+        from contextcaps.models.hub import fetch_trained
+
         network = CapsuleNetwork.from_pretrained(name, device=device)
-        trained = _trained_from_hub(name, network)
+        trained = fetch_trained(name, network.config)
     else:
         folder = _model_folder(Path(path).expanduser())
         network = CapsuleNetwork.from_pretrained(folder, device=device)
@@ -81,17 +81,3 @@ def _model_folder(path: Path) -> Path:
         f"{path}: neither a run nor a model; expected a run's folder (with model/ in it) or a model's "
         "(with config.json and model.safetensors)"
     )
-
-
-def _trained_from_hub(name: str, network: CapsuleNetwork) -> Trained | None:
-    """Fetch what training left of a model on the Hub; None if it has no such file."""
-    try:
-        return Trained.read(Path(hf_hub_download(name, TRAINED_FILE)).parent, network.config)
-    except LocalEntryNotFoundError as error:  # offline: whether there is one is known if the Hub was asked before
-        if try_to_load_from_cache(name, TRAINED_FILE) is not None:
-            return None
-        raise ModelFileError(f"{name}: {TRAINED_FILE} is not to be had: {str(error).partition(chr(10))[0]}") from None
-    except EntryNotFoundError:
-        return None
-    except (OSError, HfHubHTTPError) as error:
-        raise ModelFileError(f"{name}: {TRAINED_FILE} is not to be had: {str(error).partition(chr(10))[0]}") from None
