@@ -35,7 +35,7 @@ main(sys.argv[1:])
 def test_tagging_with_a_lite_model_needs_no_further_package(name, tmp_path) -> None:
     contextcaps.create_model(name, 3, 32, "lite0").save_pretrained(tmp_path / "model", half=True)
     Image.fromarray(np.zeros((40, 30, 3), np.uint8)).save(tmp_path / "a.png")
-    words = [tmp_path / "model", tmp_path / "a.png", "--threshold", "0"]
+    words = [tmp_path / "a.png", "--model", tmp_path / "model", "--threshold", "0"]
     done = subprocess.run([sys.executable, "-c", _BLOCKED, "tag", *map(str, words)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"score"') == 3

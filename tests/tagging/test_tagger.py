@@ -407,7 +407,7 @@ def test_a_model_from_the_hub_brings_its_thresholds(model, network, monkeypatch)
         ("hf:../x", "expected a name on the Hugging Face Hub"),
     ],
 )
-def test_a_misspelt_folder_is_not_looked_up_on_the_hub(name, message, tmp_path, monkeypatch) -> None:
+def test_a_misspelt_folder_is_not_looked_up_on_the_hub(name, message, shipped, tmp_path, monkeypatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(hub, "hf_hub_download", lambda *words, **options: asked.append(words))
     monkeypatch.chdir(tmp_path)
@@ -424,7 +424,7 @@ def test_what_lies_around_a_model_leads_to_it(model, tmp_path) -> None:
     for place, message in (
         ("runs", f"runs: holds runs; expected one of them, such as {tmp_path / 'runs' / 'first'}"),
         ("runs/first/model/config.json", f"a file; expected the folder .* did you mean {tmp_path / 'runs' / 'first'}"),
-        ("beach.jpg", "beach.jpg: a file; expected the folder of a run or of a model, and after it what it is for"),
+        ("beach.jpg", "beach.jpg: a file; expected the folder of a run or of a model$"),
     ):
         with pytest.raises(ModelFileError, match=message):
             load(tmp_path / place)
