@@ -119,7 +119,7 @@ def test_as_a_module(module) -> None:
     shown = subprocess.run([sys.executable, "-m", module, "models", "--help"], capture_output=True, text=True)
     assert shown.returncode == 0
     assert "usage: contextcaps models " in shown.stdout
-    assert "Number of classes to build it for" in shown.stdout
+    assert "Number of classes to build a preset for" in shown.stdout
 
 
 @pytest.mark.long

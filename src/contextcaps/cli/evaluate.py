@@ -16,7 +16,9 @@ __all__ = ["Evaluate"]
 class Evaluate(Command):
     """Measure a trained model: all metrics, beside those of the constant prior.
 
-    Without --data, on the test part of what it was trained on, or validation. A shipped model needs --data.
+    Without --data, on the test part of what it was trained on, or validation.
+
+    A shipped model needs --data.
     """
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_MODEL")]

@@ -20,7 +20,7 @@ __all__ = ["Models"]
 
 @dataclasses.dataclass(frozen=True)
 class Models(Command):
-    """List the shipped models and the presets, or show one or all presets step by step."""
+    """List shipped models and presets, or show one or all of them step by step."""
 
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = None
     """The shipped model or the preset to show; without it, and without --all, they are listed."""
