@@ -64,7 +64,7 @@ def test_the_card_says_what_it_is(model, folder) -> None:
         "| lowest score of a tag | 0.125, unless another threshold is asked for |",
         "42.3 %; constant scores, which never look at the image, have 5.9 %",
         "contextcaps.load(",
-        "contextcaps tag ",
+        "contextcaps tag IMAGES... --model ",
     ):
         assert text in card
 

@@ -13,7 +13,7 @@ from contextcaps.models.saving import ModelFileError, replace_card
 from contextcaps.models.score_bands import ScoreBand, ScoreBands
 from contextcaps.models.sections import CalibrationConfig
 
-__all__ = ["TRAINED_FILE", "Trained", "preprocessing"]
+__all__ = ["TRAINED_FILE", "Trained", "preprocessing", "without_folders"]
 
 TRAINED_FILE = "trained.json"
 """Its name in a model's folder."""
@@ -50,7 +50,7 @@ training images, all validation figures, and the versions that it was trained wi
     for tagging in tagger.tag(["beach.jpg", "street.jpg"]):
         print(tagging.image, [tag.name for tag in tagging.tags])
 
-On the command line: `contextcaps tag THIS_FOLDER IMAGES...`
+On the command line: `contextcaps tag IMAGES... --model THIS_FOLDER`
 """
 
 
@@ -131,8 +131,8 @@ class Trained:
         height, width = config.image_size
         rows = {
             "classes": f"{len(names)}: {shown}",
-            "trained on": _without_folders(self.data),
-            "validated on": "a part of it" if self.val_data is None else _without_folders(self.val_data),
+            "trained on": without_folders(self.data),
+            "validated on": "a part of it" if self.val_data is None else without_folders(self.val_data),
             "images": f"squashed to {height}×{width} px",
             "seed": self.seed,
             "epochs": self.epoch,
@@ -182,10 +182,10 @@ def _share(path: Path, field: str, name: str, value: Any) -> float:
     return float(value)
 
 
-def _without_folders(source: str) -> str:
+def without_folders(source: str) -> str:
     """Return a source's name without the folders of this machine: a card is passed on with its model.
 
-    >>> _without_folders("table:/home/ann/labels.csv?root=/home/ann/photos"), _without_folders("hf:owner/name")
+    >>> without_folders("table:/home/ann/labels.csv?root=/home/ann/photos"), without_folders("hf:owner/name")
     ('table:labels.csv', 'hf:owner/name')
     """
     kind, _, rest = source.partition(":")
