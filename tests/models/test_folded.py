@@ -51,3 +51,24 @@ def test_backbones_without_batch_normalisation(images):
     network = create_model("capsnet", 5, 64, "small", **{"capsules.types": 2}).eval()
     with torch.inference_mode():
         assert torch.equal(network.folded()(images).scores, network(images).scores)
+
+
+@pytest.mark.parametrize("images_at_once", [1, 2])
+def test_images_that_go_through_the_backbone_a_few_at_a_time_have_the_same_features(
+    images, images_at_once, monkeypatch
+):
+    network = create_model("capsnet", 5, 64, "small", **{"capsules.types": 2}).eval()
+    seen = []
+    network.backbone.register_forward_hook(lambda module, args, output: seen.append(len(output)))
+    with torch.no_grad():
+        expected = torch.cat([network.features(image[None]) for image in images])
+        seen.clear()
+        monkeypatch.setattr("contextcaps.models.network._PIXELS_AT_ONCE", 64 * 64 * images_at_once)
+        torch.testing.assert_close(network.features(images), expected, rtol=1e-5, atol=1e-5)
+        assert seen == {1: [1, 1, 1], 2: [2, 1]}[images_at_once]
+    seen.clear()
+    network.features(images)  # with gradients
+    with torch.no_grad():
+        network.train()
+        network.features(images)  # batch normalisations, where there are any, look at the whole batch
+    assert seen == [3, 3]
