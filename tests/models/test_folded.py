@@ -34,10 +34,13 @@ def test_same_scores(images):
     assert all(torch.equal(kept[name], value) for name, value in expected.items())
 
 
-def test_folds_in_double_precision():
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("size", [(8, 8), (9, 9), (8, 11)])
+def test_folds_in_double_precision(kernel, stride, size):
     torch.manual_seed(0)
-    block = ConvNormAct(4, 6, kernel=3, stride=2).double().train()
-    features = torch.randn(8, 4, 9, 9, dtype=torch.float64)
+    block = ConvNormAct(4, 6, kernel=kernel, stride=stride, groups=2).double().train()
+    features = torch.randn(8, 4, *size, dtype=torch.float64)
     for _ in range(5):
         block(features)
     block.eval()
