@@ -34,10 +34,13 @@ def test_same_scores(images):
     assert all(torch.equal(kept[name], value) for name, value in expected.items())
 
 
-def test_folds_in_double_precision():
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("size", [(8, 8), (9, 9), (8, 11)])
+def test_folds_in_double_precision(kernel, stride, size):
     torch.manual_seed(0)
-    block = ConvNormAct(4, 6, kernel=3, stride=2).double().train()
-    features = torch.randn(8, 4, 9, 9, dtype=torch.float64)
+    block = ConvNormAct(4, 6, kernel=kernel, stride=stride, groups=2).double().train()
+    features = torch.randn(8, 4, *size, dtype=torch.float64)
     for _ in range(5):
         block(features)
     block.eval()
@@ -51,3 +54,24 @@ def test_backbones_without_batch_normalisation(images):
     network = create_model("capsnet", 5, 64, "small", **{"capsules.types": 2}).eval()
     with torch.inference_mode():
         assert torch.equal(network.folded()(images).scores, network(images).scores)
+
+
+@pytest.mark.parametrize("images_at_once", [1, 2])
+def test_images_that_go_through_the_backbone_a_few_at_a_time_have_the_same_features(
+    images, images_at_once, monkeypatch
+):
+    network = create_model("capsnet", 5, 64, "small", **{"capsules.types": 2}).eval()
+    seen = []
+    network.backbone.register_forward_hook(lambda module, args, output: seen.append(len(output)))
+    with torch.no_grad():
+        expected = torch.cat([network.features(image[None]) for image in images])
+        seen.clear()
+        monkeypatch.setattr("contextcaps.models.network._PIXELS_AT_ONCE", 64 * 64 * images_at_once)
+        torch.testing.assert_close(network.features(images), expected, rtol=1e-5, atol=1e-5)
+        assert seen == {1: [1, 1, 1], 2: [2, 1]}[images_at_once]
+    seen.clear()
+    network.features(images)  # with gradients
+    with torch.no_grad():
+        network.train()
+        network.features(images)  # batch normalisations, where there are any, look at the whole batch
+    assert seen == [3, 3]

@@ -524,3 +524,17 @@ def test_an_empty_name(knowing) -> None:
 def test_a_model_that_does_not_know_its_precision_says_so(loaded, pictures, wanted) -> None:
     with pytest.raises(ValueError, match=f"{wanted}: this model does not know what its scores were worth"):
         loaded.tag(pictures, **{wanted: 0.8})
+
+
+def test_a_tagger_gives_the_scores_of_the_network_that_it_folds(pictures) -> None:
+    torch.manual_seed(0)
+    network = contextcaps.create_model("contextcaps", 5, 32, "lite0", pretrained=False, capsules={"types": 2})
+    images = torch.from_numpy(pictures).permute(0, 3, 1, 2)
+    network.train()
+    for _ in range(3):
+        network(images)  # so that the batch normalisations do something
+    tagger = Tagger(network, device="cpu")
+    with torch.inference_mode():
+        expected = network(images).scores
+    torch.testing.assert_close(tagger.scores(images), expected, rtol=0, atol=1e-5)
+    assert any(isinstance(module, torch.nn.BatchNorm2d) for module in tagger.network.modules())

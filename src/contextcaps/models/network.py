@@ -40,6 +40,12 @@ from contextcaps.out_of_memory import is_out_of_memory
 
 __all__ = ["CapsuleNetwork"]
 
+_PIXELS_AT_ONCE = 1 << 18
+"""Pixels, four images of 256×256, that go through the backbone together on a CPU. The memory of larger feature maps goes
+back to the system after each layer, and asking for it anew takes longer than the convolutions."""
+_IMAGES_AT_ONCE = 16
+"""Images that do so at most, however small; measured with the above (docs/results/speed.md#tagging)."""
+
 
 class CapsuleNetwork(nn.Module):
     """A backbone, a capsule or baseline head, and perhaps a field after it, built from a configuration.
@@ -130,7 +136,16 @@ class CapsuleNetwork(nn.Module):
         if not torch.is_autocast_enabled(pixels.device.type):
             pixels = pixels.to(self.pixel_mean.dtype)  # that of the weights, where the network is in half precision
         with _trusting():
-            return self.backbone((pixels - self.pixel_mean) / self.pixel_std)
+            parts = [self.backbone((few - self.pixel_mean) / self.pixel_std) for few in self._parts(pixels)]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)  # [B, C', H', W']
+
+    def _parts(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        """Divide images where it is faster and changes nothing: on a CPU, without gradients, in evaluation mode."""
+        learns = torch.is_grad_enabled() or self.backbone.training
+        if learns or pixels.device.type != "cpu" or torch.compiler.is_compiling():
+            return (pixels,)
+        height, width = pixels.shape[-2:]
+        return pixels.split(min(max(1, _PIXELS_AT_ONCE // (height * width)), _IMAGES_AT_ONCE))
 
     def from_features(
         self, features: Tensor, return_intermediates: bool = False, known: Tensor | None = None

@@ -33,8 +33,6 @@ __all__ = ["FeatureLoader", "Features", "compute_features"]
 _FORMAT = 1
 _BATCH = 64
 """Images at once. Fixed, since what augmentation draws depends on it."""
-_AT_ONCE = 16
-"""Images of a batch that go through the backbone together on a CPU: more of them fall out of its cache."""
 _SEED = 0
 """Seed of the views' augmentation: the same in all runs, which can then share them."""
 
@@ -215,8 +213,7 @@ def _views(
                     images, targets, epoch=view, step=batch.step, boxes=batch.boxes, masks=batch.masks
                 )
                 images, targets = changed.images, changed.targets
-            few = images.split(_AT_ONCE) if device.type == "cpu" else [images]
-            features = torch.cat([network.features(each).half() for each in few])  # [B, C, H, W]
+            features = network.features(images).half()  # [B, C, H, W]
             if not bool(features.isfinite().all()):
                 raise DataError(
                     f"freeze: features of backbone {network.config.backbone} are no numbers, or too large for float16; "
