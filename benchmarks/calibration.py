@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 from contextcaps.capsules import length_logits, score_logits
-from contextcaps.evaluation.metrics import average_precision, count_calibration, fit_platt_scaling
+from contextcaps.evaluation.metrics import count_calibration, fit_platt_scaling
 from contextcaps.models.saving import read_config
 
 Map = Callable[[Tensor], Tensor]
@@ -106,42 +106,39 @@ def per_class(logits: Tensor, targets: Tensor, shifts: bool) -> Map:
 WAYS: dict[str, Callable[[Tensor, Tensor], Map]] = {
     "nothing": lambda logits, targets: lambda x: x,
     "one T": one_temperature,
-    "**one scale, one shift**": scale_and_shift,
+    "one scale and shift": scale_and_shift,
     "T per class": lambda logits, targets: per_class(logits, targets, shifts=False),
     "scale and shift per class": lambda logits, targets: per_class(logits, targets, shifts=True),
 }
 
 
-def figures(logits: Tensor, targets: Tensor) -> tuple[float, float, float]:
-    """Return log-loss in thousandths of a nat for each pair, ECE in percent, and macro mAP in percent."""
-    scores = logits.sigmoid()
-    error = float(count_calibration(scores, targets).summary()["ECE"])
-    return 1000 * float(cross_entropy(logits, targets)), 100 * error, 100 * float(average_precision(scores, targets))
+def figures(logits: Tensor, targets: Tensor) -> tuple[float, float]:
+    """Return log-loss in thousandths of a nat for each pair, and ECE in percent."""
+    error = float(count_calibration(logits.sigmoid(), targets).summary()["ECE"])
+    return 1000 * float(cross_entropy(logits, targets)), 100 * error
 
 
-def compare(file: Path) -> None:
-    """Print the rows of one prediction file."""
+def compare(file: Path) -> tuple[list[str], list[str]]:
+    """Return the rows of one prediction file: fitted on half of the validation images, and on all of them."""
     with np.load(file) as stored:
         logits_of = (lambda each: score_logits(each, 1e-7)) if stored["sigmoids"] else length_logits
         val, test = (logits_of(torch.from_numpy(stored[f"{part}_scores"]).double()) for part in ("val", "test"))
         val_truth, truth = (torch.from_numpy(stored[f"{part}_targets"]).double() for part in ("val", "test"))
     orders = [torch.randperm(len(val), generator=torch.Generator().manual_seed(seed)) for seed in range(HALVINGS)]
-    for name, way in WAYS.items():
-        held = []
-        for own, other in (order.tensor_split(2) for order in orders):
-            held.append(figures(way(val[own], val_truth[own])(val[other]), val_truth[other])[:2])
-        found = way(val, val_truth)
-        cells = [*np.mean(held, axis=0), *figures(found(test), truth)]
-        shown = ""
-        if "**" in name:
-            at_0, at_1 = found(torch.tensor([0.0, 1.0])).tolist()
-            shown = f"{at_1 - at_0:.2f}, {at_0:+.2f}"
-        cells = [file.stem, name, *(f"{cell:.{digits}f}" for cell, digits in zip(cells, (1, 2, 1, 2, 1), strict=True))]
-        print(f"| {' | '.join([*cells, shown])} |", flush=True)
+    halves, whole = [file.stem], [file.stem]
+    for way in WAYS.values():
+        held = [
+            figures(way(val[own], val_truth[own])(val[other]), val_truth[other])
+            for own, other in (order.tensor_split(2) for order in orders)
+        ]
+        halves.append("{:.1f}, {:.2f}".format(*np.mean(held, axis=0)))
+        whole.append("{:.1f}, {:.2f}".format(*figures(way(val, val_truth)(test), truth)))
+    scale, shift = fit_platt_scaling(val, val_truth)
+    return halves, [*whole, f"{scale:.2f}, {shift:+.2f}"]
 
 
 def main() -> None:
-    """Print the table, or write a prediction file."""
+    """Print both tables, or write a prediction file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--predict", metavar="RUN", type=Path, help="write the prediction file of this run")
     parser.add_argument("files", nargs="+", type=Path)
@@ -149,10 +146,12 @@ def main() -> None:
     if arguments.predict is not None:
         predict(arguments.predict, arguments.files[0])
         return
-    held, test = ("log-loss, other half", "ECE"), ("log-loss, test", "ECE", "mAP")
-    print(f"| {' | '.join(['run', 'calibration', *held, *test, 'scale, shift'])} |\n|{'---|' * 8}")
-    for file in arguments.files:
-        compare(file)
+    halves, whole = zip(*map(compare, arguments.files), strict=True)
+    for rows, more in ((halves, []), (whole, ["scale, shift"])):
+        headings = ["run", *WAYS, *more]
+        for row in (headings, ["---"] * len(headings), *rows):
+            print(f"| {' | '.join(row)} |")
+        print()
 
 
 if __name__ == "__main__":

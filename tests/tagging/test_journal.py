@@ -1,6 +1,7 @@
 """`tag --out` that is stopped keeps its rows; --resume goes on with them, --only-new with those of the file."""
 
 import csv
+import dataclasses
 import io
 import json
 import signal
@@ -15,6 +16,9 @@ import pytest
 from PIL import Image
 
 from contextcaps.cli import main
+from contextcaps.models.loading import load_model
+from contextcaps.models.sections import CalibrationConfig
+from contextcaps.tagging.journal import model_fingerprint
 
 
 def _tag(capsys, *words: object) -> tuple[int, str]:
@@ -164,3 +168,13 @@ def test_what_is_refused_leaves_no_rows(model, many, tmp_path, capsys) -> None:
     code, err = _tag(capsys, "--model", model, *many[:2], "--out", tmp_path / "tags.csv", "--resume")
     assert (code, "tags.csv.part: not written by contextcaps tag; move it away" in err) == (2, True)
     assert (tmp_path / "tags.csv.part").read_text() == "my own notes\n"
+
+
+def test_another_calibration_is_another_model(model) -> None:
+    found = set()
+    for calibration in (None, CalibrationConfig(1.5, -0.5), CalibrationConfig(1.5, -0.25)):
+        network, trained = load_model(model)
+        network.config = dataclasses.replace(network.config, calibration=calibration)
+        tagger = SimpleNamespace(network=network, thresholds=trained.thresholds, classes=network.config.class_names)
+        found.add(model_fingerprint(tagger))
+    assert len(found) == 3

@@ -164,7 +164,9 @@ def preprocessing(config: ModelConfig) -> dict[str, Any]:
 
 
 def _calibration_row(calibration: CalibrationConfig, metrics: dict[str, float]) -> str:
-    text = f"sigmoid({calibration.scale:.3g} × logit {calibration.shift:+.3g}), fitted on the validation images"
+    """Return what the card says of a calibration, and of the error before and after it."""
+    sign, shift = "−" if calibration.shift < 0 else "+", abs(calibration.shift)
+    text = f"sigmoid({calibration.scale:.3g} × logit {sign} {shift:.3g}), fitted on the validation images"
     if "val_ECE" not in metrics:
         return text
     error, before = 100 * metrics["val_ECE"], 100 * metrics.get("val_ECE_before", math.nan)
