@@ -2,10 +2,13 @@
 
 import gc
 import os
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+
+from contextcaps.models import loading
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # the kernels in Python; read when Triton is imported
@@ -19,6 +22,15 @@ torch.set_num_threads(1)
 
 settings.register_profile("contextcaps", max_examples=30, derandomize=True, deadline=None)
 settings.load_profile("contextcaps")
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in the place of that with the shipped models."""
+    folder = tmp_path / "shipped"
+    folder.mkdir()
+    monkeypatch.setattr(loading, "SHIPPED", folder)
+    return folder
 
 
 def pytest_collection_finish() -> None:

@@ -76,9 +76,9 @@ def test_tags_have_fractions_in_every_format_and_in_python(run, tmp_path, capsys
     assert torch.all((tagging.scores >= 0) & (tagging.scores <= 1))
     assert all(0 <= each <= 1 for each in tagger.thresholds)
     capsys.readouterr()
-    main(["tag", str(run), str(image), "--threshold", "0", "--scores", "all", "--quiet"])
+    main(["tag", str(image), "--model", str(run), "--threshold", "0", "--scores", "all", "--quiet"])
     require_fractions(json.loads(capsys.readouterr().out), 2 * len(tagger.classes))
-    main(["tag", str(run), str(image), "--threshold", "0", "--format", "csv", "--quiet"])
+    main(["tag", str(image), "--model", str(run), "--threshold", "0", "--format", "csv", "--quiet"])
     (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
     assert all(0 <= float(score) <= 1 for score in row["scores"].split("; "))
 

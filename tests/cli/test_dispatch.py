@@ -119,7 +119,7 @@ def test_as_a_module(module) -> None:
     shown = subprocess.run([sys.executable, "-m", module, "models", "--help"], capture_output=True, text=True)
     assert shown.returncode == 0
     assert "usage: contextcaps models " in shown.stdout
-    assert "Number of classes to build it for" in shown.stdout
+    assert "Number of classes to build a preset for" in shown.stdout
 
 
 @pytest.mark.long
@@ -150,7 +150,7 @@ def test_a_closed_pipe_is_quiet(arguments) -> None:
         ("trian", "trian: no such command; did you mean train? See contextcaps --help"),
         ("train --batchsize 4", "--batchsize: no such flag; did you mean --batch-size? See contextcaps train --help"),
         ("train --gpu", "--gpu: no such flag; did you mean --accelerator gpu? See contextcaps train --help"),
-        ("tag run x.jpg --gpu", "--gpu: no such flag; did you mean --device cuda? See contextcaps tag --help"),
+        ("tag x.jpg --gpu", "--gpu: no such flag; did you mean --device cuda? See contextcaps tag --help"),
         ("train --output_dir x", "--output_dir: no such flag; did you mean --out? See contextcaps train --help"),
         ("train --dataset x", "--dataset: no such flag; did you mean --data? See contextcaps train --help"),
         (
@@ -160,7 +160,8 @@ def test_a_closed_pipe_is_quiet(arguments) -> None:
         ("ablate --epoch 3", "--epoch: no such flag; did you mean --epochs? See contextcaps ablate --help"),
         ("models --zzz", "--zzz: no such flag; see contextcaps models --help"),
         ("models a b", "b: one word too many; see contextcaps models --help"),
-        ("tag", "missing: RUN_OR_MODEL; see contextcaps tag --help"),
+        ("evaluate", "missing: RUN_OR_MODEL; see contextcaps evaluate --help"),
+        ("tag", "no images: expected files, folders, patterns, or - for names on standard input"),
         ("data convert scenes", "missing: --to shards FOLDER; see contextcaps data convert --help"),
         (
             "data convert scenes --to shards",

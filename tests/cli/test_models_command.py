@@ -1,14 +1,56 @@
 """contextcaps models: the list, one model step by step, all of them."""
 
+from pathlib import Path
+
 import pytest
 
 import contextcaps
 from contextcaps.cli import main
+from contextcaps.models.shipped import ship
+from contextcaps.models.trained import Trained
 
 
-def test_models_lists_the_presets(capsys) -> None:
+@pytest.fixture
+def coco80(shipped, tmp_path) -> Path:
+    """Ship a small model of this name, and return its folder."""
+    network = contextcaps.create_model("gap", 2, 32, "small", class_names=("zebra", "cup"))
+    network.save_pretrained(tmp_path / "made")
+    trained = Trained((0.5,) * 2, (0.1,) * 2, seed=1, data="coco:here", epoch=2, metrics={"val_mAP": 0.712})
+    trained.write(tmp_path / "made", network.config)
+    return ship(tmp_path / "made", "coco80").folder
+
+
+def test_models_lists_the_shipped_ones_first(coco80, capsys) -> None:
     main(["models"])
     printed = capsys.readouterr().out
+    assert printed.index("32×32 px") < printed.index("capsnet-rw-crf")
+    assert "71.2 %" in printed
+    assert "held-out part of coco:here" in printed
+    (coco80 / "figures.json").write_text('{"test": {"data": "val2017", "mAP": 0.7, "interval": [0.69, 0.71]}}')
+    main(["models"])
+    printed = capsys.readouterr().out
+    assert "70.0 % [69.0, 71.0]  val2017" in printed
+
+
+def test_models_shows_a_shipped_one(coco80, capsys) -> None:
+    main(["models", "coco80"])
+    printed = capsys.readouterr().out
+    for text in ("coco80: gap, trained", "backbone small", "2: zebra, cup", "71.2 % on held-out part", "apache-2.0"):
+        assert text in printed
+    for words, message in (
+        ("coco80 --classes 3 --backbone small", "--classes, --backbone: coco80 is trained"),
+        ("coco8", "there is no 'coco8'; did you mean 'coco80'? Known are coco80, capsnet,"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["models", *words.split()])
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+def test_models_lists_the_presets(shipped, capsys) -> None:
+    main(["models"])
+    printed = capsys.readouterr().out
+    assert "installed without a shipped model" in printed
     assert "capsnet-rw-crf" in printed
     assert "capsnet-rw-crf-corr-literal" in printed
 

@@ -7,7 +7,8 @@ import safetensors.torch
 import torch
 
 from contextcaps.extras import import_extra
-from contextcaps.models import create_model
+from contextcaps.models import create_model, model_config
+from contextcaps.models.backbones import build_backbone
 
 
 @pytest.mark.parametrize(
@@ -16,6 +17,20 @@ from contextcaps.models import create_model
 )
 def test_grids(backbone, image_size, grid) -> None:
     assert create_model("capsnet", 2, image_size, backbone, capsules={"types": 2}).grid == (grid, grid)
+
+
+@pytest.mark.parametrize("name", ["capsnet", "gap"])
+@pytest.mark.parametrize("backbone", ["paper", "small", "lite0", "lite2:16"])
+@pytest.mark.parametrize("image_size", [(29, 32), (65, 40), (100, 90)])
+def test_the_grid_is_known_without_a_forward_pass(name, backbone, image_size) -> None:
+    built = build_backbone(model_config(name, 2, image_size, backbone), start=False).eval()
+    with torch.no_grad():
+        features = built(torch.zeros(1, 3, *image_size))
+    assert (built.out_channels, *built.feature_grid(image_size)) == features.shape[1:]
+
+
+def test_where_images_are_too_small_no_grid_is_told() -> None:
+    assert build_backbone(model_config("capsnet", 2, 8, "paper")).feature_grid((8, 20)) is None
 
 
 def test_the_paper_s_sizes() -> None:

@@ -1,6 +1,7 @@
 """Saved models: what is written, and clear errors for what cannot be read."""
 
 import json
+import os
 import pickle
 
 import pytest
@@ -107,3 +108,34 @@ def test_no_such_folder(tmp_path) -> None:
         CapsuleNetwork.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(ModelFileError, match="no such folder"):
         CapsuleNetwork.from_pretrained("./nowhere/at-all")
+
+
+def test_half_precision_halves_the_file_and_is_loaded_as_float32(folder, tmp_path) -> None:
+    model = CapsuleNetwork.from_pretrained(folder)
+    model.save_pretrained(tmp_path / "half", half=True)
+    written = safetensors.torch.load_file(tmp_path / "half" / "model.safetensors")
+    parameters = dict(model.named_parameters())
+    assert {written[name].dtype for name in parameters} == {torch.float16}
+    assert torch.equal(written["pixel_mean"], model.pixel_mean)  # a buffer stays as it is
+    sizes = [(path / "model.safetensors").stat().st_size for path in (tmp_path / "half", folder)]
+    assert sizes[0] < 0.55 * sizes[1]
+    loaded = CapsuleNetwork.from_pretrained(tmp_path / "half")
+    for name, weight in loaded.named_parameters():
+        assert weight.dtype == torch.float32
+        torch.testing.assert_close(weight, parameters[name], rtol=1e-3, atol=1e-7)
+    images = torch.rand(2, 3, 32, 32)
+    torch.testing.assert_close(loaded(images).scores, model(images).scores, rtol=0, atol=1e-3)
+
+
+def test_a_weight_beyond_half_precision_is_refused_by_name(folder, tmp_path) -> None:
+    model = CapsuleNetwork.from_pretrained(folder)
+    with torch.no_grad():
+        model.head.bias[0, 0] = -1e6
+    with pytest.raises(ValueError, match=r"^half: the weight head\.bias has a value of 1e\+06, more than the 65,504"):
+        model.save_pretrained(tmp_path / "half", half=True)
+    assert not (tmp_path / "half").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no modes")
+def test_others_may_read_a_saved_model(folder) -> None:
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1

@@ -10,6 +10,7 @@ import torch
 import contextcaps
 from contextcaps.models import ModelFileError, create_model
 from contextcaps.models.score_bands import ScoreBand, ScoreBands
+from contextcaps.models.sections import CalibrationConfig
 from contextcaps.models.trained import TRAINED_FILE, Trained
 
 NAMES = ("bed", "lamp", "sea|side")
@@ -64,9 +65,19 @@ def test_the_card_says_what_it_is(model, folder) -> None:
         "| lowest score of a tag | 0.125, unless another threshold is asked for |",
         "42.3 %; constant scores, which never look at the image, have 5.9 %",
         "contextcaps.load(",
-        "contextcaps tag ",
+        "contextcaps tag IMAGES... --model ",
     ):
         assert text in card
+
+
+def test_the_card_says_how_scores_are_calibrated(model) -> None:
+    config = dataclasses.replace(model[0].config, calibration=CalibrationConfig(1.25, -0.5))
+    text = "| scores | sigmoid(1.25 × logit − 0.5), fitted on the validation images"
+    assert f"{text} |" in TRAINED.card(config)
+    errors = {"val_ECE": 0.0123, "val_ECE_before": 0.0567}
+    card = dataclasses.replace(TRAINED, metrics=errors).card(config)
+    assert f"{text}; expected calibration error there 1.23 %, 5.67 % before |" in card
+    assert "| scores |" not in TRAINED.card(model[0].config)
 
 
 def test_the_card_has_no_folders_of_this_machine(model, tmp_path) -> None:

@@ -144,7 +144,7 @@ def test_memory_does_not_grow_with_the_images(tmp_path) -> None:
 
 def test_the_command_writes_a_page_alone_or_beside_the_rows(model, album, tmp_path, capsys) -> None:
     page, rows = tmp_path / "page.html", tmp_path / "tags.csv"
-    code, out, err = _run([model, album, "--html", page], capsys)
+    code, out, err = _run(["--model", model, album, "--html", page], capsys)
     assert (code, out) == (1, "")  # three of the files cannot be read
     failure, closing = err.splitlines()[-2:]
     assert failure.startswith(f"{album / '1-cut.jpg'}: damaged or truncated image")
@@ -154,9 +154,9 @@ def test_the_command_writes_a_page_alone_or_beside_the_rows(model, album, tmp_pa
     assert text.count("<figure>") == 5
     assert all(name in text for name in ("1-cut.jpg", "2-text.png", "3-empty.webp"))
     before = page.read_bytes()
-    code, out, _ = _run([model, album, "--html", page, "--out", rows, "--quiet"], capsys)
+    code, out, _ = _run(["--model", model, album, "--html", page, "--out", rows, "--quiet"], capsys)
     assert (code, out, len(rows.read_text().splitlines())) == (1, "", 9)
-    code, out, _ = _run([model, album, "--html", page, "--format", "jsonl", "--quiet"], capsys)
+    code, out, _ = _run(["--model", model, album, "--html", page, "--format", "jsonl", "--quiet"], capsys)
     assert len(out.splitlines()) == 8
     assert page.read_bytes() == before
 
@@ -177,7 +177,7 @@ def test_places_that_will_not_do_are_refused_before_the_work(
     (tmp_path / "folder.html").mkdir()
     places = {"PHOTO": album / "0.png", "FOLDER": "folder.html"}
     before = (album / "0.png").read_bytes()
-    code, out, err = _run([model, album, *(places.get(word, word) for word in words)], capsys)
+    code, out, err = _run(["--model", model, album, *(places.get(word, word) for word in words)], capsys)
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1

@@ -1,6 +1,7 @@
 """`tag --out` that is stopped keeps its rows; --resume goes on with them, --only-new with those of the file."""
 
 import csv
+import dataclasses
 import io
 import json
 import signal
@@ -15,6 +16,9 @@ import pytest
 from PIL import Image
 
 from contextcaps.cli import main
+from contextcaps.models.loading import load_model
+from contextcaps.models.sections import CalibrationConfig
+from contextcaps.tagging.journal import model_fingerprint
 
 
 def _tag(capsys, *words: object) -> tuple[int, str]:
@@ -95,9 +99,9 @@ def test_a_stopped_command_goes_on(suffix, number, model, many, tmp_path, capsys
 
     whole, out, part = (tmp_path / name for name in (f"whole.{suffix}", f"tags.{suffix}", f"tags.{suffix}.part"))
     listed()
-    assert _tag(capsys, model, "-", "--out", whole, *settings)[0] == 1  # one cannot be read
+    assert _tag(capsys, "--model", model, "-", "--out", whole, *settings)[0] == 1  # one cannot be read
 
-    command = [model, "-", "--out", out, *settings]
+    command = ["--model", model, "-", "--out", out, *settings]
     code, err = _stopped(number, command, part, b"".join(names[:20]))
     assert code == (130 if number == signal.SIGINT else -number)
     assert not out.exists()
@@ -126,10 +130,10 @@ def test_a_stopped_command_goes_on(suffix, number, model, many, tmp_path, capsys
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 def test_only_new_images_are_tagged(suffix, model, many, tmp_path, capsys) -> None:
     out = tmp_path / f"tags.{suffix}"
-    assert _tag(capsys, model, *many[:10], "--out", out, "--only-new")[0] == 1  # no file yet: all are new
+    assert _tag(capsys, "--model", model, *many[:10], "--out", out, "--only-new")[0] == 1  # no file yet: all are new
     first = _content(out)
     Image.new("RGB", (32, 32)).save(many[6])  # mended
-    code, err = _tag(capsys, model, tmp_path / "many", "--out", out, "--only-new")
+    code, err = _tag(capsys, "--model", model, tmp_path / "many", "--out", out, "--only-new")
     assert (code, "21 images tagged, 0 could not be read, 9 had a row" in err) == (0, True)
     assert _images(out) == [path.name for path in many if path != many[6] and path in many[:10]] + [
         path.name for path in many if path == many[6] or path not in many[:10]
@@ -137,30 +141,40 @@ def test_only_new_images_are_tagged(suffix, model, many, tmp_path, capsys) -> No
     if suffix == "jsonl":
         assert _content(out).splitlines()[:6] == first.splitlines()[:6]
     before = _content(out)
-    assert "0 images tagged" in _tag(capsys, model, tmp_path / "many", "--out", out, "--only-new")[1]
+    assert "0 images tagged" in _tag(capsys, "--model", model, tmp_path / "many", "--out", out, "--only-new")[1]
     assert _content(out) == before
     if suffix != "jsonl":
-        code, err = _tag(capsys, model, tmp_path / "many", "--out", out, "--only-new", "--scores", "all")
+        code, err = _tag(capsys, "--model", model, tmp_path / "many", "--out", out, "--only-new", "--scores", "all")
         assert (code, "its columns are not those that this command writes" in err) == (2, True)
         assert _content(out) == before
     out.write_text("something else\n")
-    assert _tag(capsys, model, tmp_path / "many", "--out", out, "--only-new")[0] == 2
+    assert _tag(capsys, "--model", model, tmp_path / "many", "--out", out, "--only-new")[0] == 2
     assert out.read_text() == "something else\n"
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--only-new"])
 def test_what_needs_a_file_says_so(flag, model, many, tmp_path, capsys) -> None:
-    code, err = _tag(capsys, model, *many[:2], flag)
+    code, err = _tag(capsys, "--model", model, *many[:2], flag)
     assert (code, f"{flag}: needs the file with the rows: --out FILE" in err) == (2, True)
-    code, err = _tag(capsys, model, *many[:2], "--out", tmp_path / "new.csv", flag)  # does no harm
+    code, err = _tag(capsys, "--model", model, *many[:2], "--out", tmp_path / "new.csv", flag)  # does no harm
     assert (code, len(_images(tmp_path / "new.csv"))) == (0, 2)
     assert ("nothing to resume" in err) == (flag == "--resume")
 
 
 def test_what_is_refused_leaves_no_rows(model, many, tmp_path, capsys) -> None:
-    assert _tag(capsys, model, *many[:2], "--out", tmp_path / "tags.csv", "--known", "sky=yes")[0] == 2
+    assert _tag(capsys, "--model", model, *many[:2], "--out", tmp_path / "tags.csv", "--known", "sky=yes")[0] == 2
     assert {path.name for path in tmp_path.iterdir()} == {"many"}
     (tmp_path / "tags.csv.part").write_text("my own notes\n")
-    code, err = _tag(capsys, model, *many[:2], "--out", tmp_path / "tags.csv", "--resume")
+    code, err = _tag(capsys, "--model", model, *many[:2], "--out", tmp_path / "tags.csv", "--resume")
     assert (code, "tags.csv.part: not written by contextcaps tag; move it away" in err) == (2, True)
     assert (tmp_path / "tags.csv.part").read_text() == "my own notes\n"
+
+
+def test_another_calibration_is_another_model(model) -> None:
+    found = set()
+    for calibration in (None, CalibrationConfig(1.5, -0.5), CalibrationConfig(1.5, -0.25)):
+        network, trained = load_model(model)
+        network.config = dataclasses.replace(network.config, calibration=calibration)
+        tagger = SimpleNamespace(network=network, thresholds=trained.thresholds, classes=network.config.class_names)
+        found.add(model_fingerprint(tagger))
+    assert len(found) == 3

@@ -104,7 +104,9 @@ def test_a_model_without_a_field_says_what_it_needs(network, pictures) -> None:
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
 def test_every_format_says_what_was_given(form, told, album, tmp_path, capsys) -> None:
     out = tmp_path / f"tags.{form}"
-    code, _, _ = _run([told, album / "0.png", "gone.jpg", "--known", "sea=yes,tree, old=no", "--out", out], capsys)
+    code, _, _ = _run(
+        ["--model", told, album / "0.png", "gone.jpg", "--known", "sea=yes,tree, old=no", "--out", out], capsys
+    )
     assert code == 1
     if form == "jsonl":
         first, second = map(json.loads, out.read_text().splitlines())
@@ -132,13 +134,13 @@ def test_every_format_says_what_was_given(form, told, album, tmp_path, capsys) -
     ],
 )
 def test_misuse_is_one_message_and_exit_code_2(words, message, told, album, capsys) -> None:
-    code, out, err = _run([told, album / "0.png", "--known", words], capsys)
+    code, out, err = _run(["--model", told, album / "0.png", "--known", words], capsys)
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
 
 
 def test_a_model_without_a_field_is_one_message_and_exit_code_2(model, album, capsys) -> None:
-    code, out, err = _run([model, album / "0.png", "--known", "sea=yes"], capsys)
+    code, out, err = _run(["--model", model, album / "0.png", "--known", "sea=yes"], capsys)
     assert (code, out) == (2, "")
     assert "field=default" in err

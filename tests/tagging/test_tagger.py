@@ -14,7 +14,7 @@ from PIL import Image
 
 import contextcaps
 from contextcaps.data import DataError
-from contextcaps.models import loading
+from contextcaps.models import hub
 from contextcaps.models.saving import ModelFileError
 from contextcaps.models.score_bands import ScoreBand, ScoreBands
 from contextcaps.models.trained import Trained
@@ -372,23 +372,26 @@ def test_a_model_from_the_hub_brings_its_thresholds(model, network, monkeypatch)
         assert name == "somebody/scenes"
         return str(model / file)
 
-    monkeypatch.setattr("contextcaps.models.saving.hf_hub_download", download)
-    monkeypatch.setattr(loading, "hf_hub_download", download)
+    monkeypatch.setattr(hub, "hf_hub_download", download)
     assert load("hf:somebody/scenes").thresholds == THRESHOLDS
 
     def without(name: str, file: str) -> str:
-        raise EntryNotFoundError("404")
+        if file == "trained.json":
+            raise EntryNotFoundError("404")
+        return str(model / file)
 
-    monkeypatch.setattr(loading, "hf_hub_download", without)
+    monkeypatch.setattr(hub, "hf_hub_download", without)
     assert load("hf:somebody/scenes").trained is None
 
     def offline(name: str, file: str) -> str:
-        raise LocalEntryNotFoundError("no connection")
+        if file == "trained.json":
+            raise LocalEntryNotFoundError("no connection")
+        return str(model / file)
 
-    monkeypatch.setattr(loading, "hf_hub_download", offline)
-    monkeypatch.setattr(loading, "try_to_load_from_cache", lambda name, file: object())  # known not to exist
+    monkeypatch.setattr(hub, "hf_hub_download", offline)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda name, file: object())  # known not to exist
     assert load("hf:somebody/scenes").trained is None
-    monkeypatch.setattr(loading, "try_to_load_from_cache", lambda name, file: None)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda name, file: None)
     with pytest.raises(ModelFileError, match=r"somebody/scenes: trained\.json is not to be had: no connection"):
         load("hf:somebody/scenes")
 
@@ -404,10 +407,9 @@ def test_a_model_from_the_hub_brings_its_thresholds(model, network, monkeypatch)
         ("hf:../x", "expected a name on the Hugging Face Hub"),
     ],
 )
-def test_a_misspelt_folder_is_not_looked_up_on_the_hub(name, message, tmp_path, monkeypatch) -> None:
+def test_a_misspelt_folder_is_not_looked_up_on_the_hub(name, message, shipped, tmp_path, monkeypatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("contextcaps.models.saving.hf_hub_download", lambda *words, **options: asked.append(words))
-    monkeypatch.setattr(loading, "hf_hub_download", lambda *words, **options: asked.append(words))
+    monkeypatch.setattr(hub, "hf_hub_download", lambda *words, **options: asked.append(words))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "first").mkdir(parents=True)
     with pytest.raises(ModelFileError, match=message) as refusal:
@@ -422,7 +424,7 @@ def test_what_lies_around_a_model_leads_to_it(model, tmp_path) -> None:
     for place, message in (
         ("runs", f"runs: holds runs; expected one of them, such as {tmp_path / 'runs' / 'first'}"),
         ("runs/first/model/config.json", f"a file; expected the folder .* did you mean {tmp_path / 'runs' / 'first'}"),
-        ("beach.jpg", "beach.jpg: a file; expected the folder of a run or of a model, and after it what it is for"),
+        ("beach.jpg", "beach.jpg: a file; expected the folder of a run or of a model$"),
     ):
         with pytest.raises(ModelFileError, match=message):
             load(tmp_path / place)

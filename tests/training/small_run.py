@@ -76,6 +76,7 @@ def finals(run: Path) -> dict[str, Any]:
     trained = json.loads((run / "model" / "trained.json").read_text(encoding="utf-8"))
     return {
         "model": (run / "model" / "model.safetensors").read_bytes(),
+        "config": (run / "model" / "config.json").read_text(encoding="utf-8"),
         "trained": {**trained, "versions": None},  # the source tree may be edited meanwhile
         "metrics": (run / "metrics.csv").read_text(encoding="utf-8"),
         "state": _bits(state),

@@ -66,7 +66,7 @@ def test_39_photos_from_start_to_tag(photos, cache, tmp_path, capsys) -> None:
 
     cli.main(["evaluate", str(run), "--cache", str(cache), "--resamples", "10", "--quiet"])
     assert "without a positive" in capsys.readouterr().out
-    cli.main(["tag", str(run), str(photos / "3.jpg"), str(photos / "4.jpg"), "--threshold", "0"])
+    cli.main(["tag", str(photos / "3.jpg"), str(photos / "4.jpg"), "--model", str(run), "--threshold", "0"])
     tagged = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [len(row["tags"]) for row in tagged] == [4, 4]
 

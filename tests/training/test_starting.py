@@ -7,8 +7,10 @@ import torch
 
 import contextcaps
 from contextcaps.models.loading import load_model
+from contextcaps.models.shipped import ship
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.starting import starting_backbone, with_starting_model
+from contextcaps.training.starting import describe_start, starting_backbone, with_starting_model
+from contextcaps.training.trainer import with_absolute_places
 
 SMALL = {"data": "scenes?count=60&size=32", "backbone": "small", "epochs": 1, "batch_size": 20, "progress": False}
 
@@ -60,6 +62,25 @@ def test_a_run_goes_on_without_the_model_that_it_started_from(begun: Path, tmp_p
     finally:
         moved.rename(begun)
     assert contextcaps.resume(result.folder, progress=False).history == result.history
+
+
+def test_a_shipped_model_stays_a_name(begun: Path, shipped: Path, tmp_path: Path, monkeypatch) -> None:
+    """Also where a folder is called as it is; that is reached as a path."""
+    ship(begun, "coco80")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "coco80").mkdir()
+    named, folder = (with_absolute_places(TrainConfig(start_from=start)) for start in ("coco80", "./coco80"))
+    assert named.start_from == "coco80"
+    assert folder.start_from == str(tmp_path / "coco80")
+    config = with_starting_model(named)
+    assert (config.backbone, config.image_size) == ("small", 32)
+    written = load_model("coco80")[0].backbone.state_dict()
+    for name, weight in (starting_backbone(config) or {}).items():
+        assert torch.equal(weight, written[name]), name
+    assert describe_start(config, 5).startswith("the backbone small, ")
+    assert " million weights, starts from coco80 (trained on 47 classes); images of 32×32 px" in describe_start(
+        config, 5
+    )
 
 
 def test_another_backbone_is_refused(begun: Path) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from small_run import finals, quick_runs, rows, small_config, small_words
 import contextcaps
 from contextcaps import cli
 from contextcaps.data import DataError
+from contextcaps.models.shipped import ship
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.evaluate import evaluate
 from contextcaps.training.failures import OutOfMemory
@@ -256,6 +258,24 @@ def test_evaluate_on_other_data_and_parts(tmp_path, run, cache) -> None:
         evaluate(run, split="holdout", **common)
 
 
+def test_evaluate_a_shipped_model(tmp_path, run, cache, shipped, monkeypatch) -> None:
+    """It is measured on data that are named, and nothing is written into the package."""
+    written = ship(run, "coco80").folder
+    before = sorted(os.listdir(written))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "coco80").mkdir()  # is not meant
+    common = {"cache": cache, "resamples": 10, "progress": False}
+    with pytest.raises(ValueError, match="data: expected a source, as the data of the shipped model coco80 are not"):
+        evaluate("coco80", **common)
+    measured = evaluate("coco80", "scenes?count=30&size=32&split=train", **common)
+    assert measured.folder.parent == Path("evaluation")
+    assert len(measured.predictions) == 30
+    assert sorted(os.listdir(written)) == before
+    assert os.listdir(shipped) == ["coco80"]
+    with pytest.raises(ValueError, match="known: expected a run, or a model's folder that says what it was trained on"):
+        evaluate("coco80", "scenes?count=30&size=32&split=train", known=[0.5], **common)
+
+
 def test_evaluate_refuses_other_classes(tmp_path, run, cache) -> None:
     from PIL import Image
 
@@ -281,7 +301,7 @@ def test_the_commands_in_turn(tmp_path, cache, capsys, monkeypatch) -> None:
     from PIL import Image
 
     Image.fromarray(picture.image).save("picture.png")
-    cli.main(["tag", "runs/contextcaps-scenes-1", "picture.png", "--top-k", "3", "--threshold", "0"])
+    cli.main(["tag", "picture.png", "--model", "runs/contextcaps-scenes-1", "--top-k", "3", "--threshold", "0"])
     row = json.loads(capsys.readouterr().out)
     assert len(row["tags"]) == 3
     config = TrainConfig.from_yaml(Path("runs/contextcaps-scenes-1/config.yaml"))

@@ -23,7 +23,7 @@ from contextcaps.capsules.mean_field import MeanFieldCRF, mean_field
 from contextcaps.capsules.primary import PrimaryCapsules, group_capsules, primary_grid
 from contextcaps.capsules.reconstruction import ReconstructionDecoder, mask_decisions
 from contextcaps.capsules.routing import DynamicRouting, RoutingResult, dynamic_routing
-from contextcaps.capsules.scores import rescale_decisions, score_logits
+from contextcaps.capsules.scores import length_logits, length_of_logits, rescale_decisions, score_logits
 from contextcaps.capsules.squash import Lengths, Squash, lengths, squash
 from contextcaps.capsules.votes import Votes, cast_votes
 
@@ -58,6 +58,8 @@ __all__ = [
     "DecisionField",
     "FieldResult",
     "Groups",
+    "length_logits",
+    "length_of_logits",
     "rescale_decisions",
     "score_logits",
     "mask_decisions",

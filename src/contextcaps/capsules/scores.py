@@ -6,7 +6,7 @@ from torch import Tensor
 from contextcaps.capsules.guards import require_tensor, upcast
 from contextcaps.capsules.squash import lengths
 
-__all__ = ["rescale_decisions", "score_logits"]
+__all__ = ["length_logits", "length_of_logits", "rescale_decisions", "score_logits"]
 
 
 def score_logits(scores: Tensor, eps: float = 1e-4) -> Tensor:
@@ -18,6 +18,22 @@ def score_logits(scores: Tensor, eps: float = 1e-4) -> Tensor:
     tensor([ 0.0000, -9.2102])
     """
     return torch.logit(upcast(scores), eps=eps)
+
+
+def length_logits(lengths: Tensor, eps: float = 1e-4) -> Tensor:
+    """Return log-odds of lengths that are drawn into eps … 1 − eps: logit(eps + (1 − 2·eps) · |v|).
+
+    They are finite, and unlike those of `score_logits` keep the order of lengths close to 0.
+
+    >>> length_logits(torch.tensor([0.5, 1e-6, 0.0]))
+    tensor([ 0.0000, -9.2003, -9.2102])
+    """
+    return torch.logit(eps + (1 - 2 * eps) * upcast(lengths).clamp(0, 1))
+
+
+def length_of_logits(logits: Tensor, eps: float = 1e-4) -> Tensor:
+    """Return the lengths that have these log-odds, the inverse of `length_logits`."""
+    return ((torch.sigmoid(upcast(logits)) - eps) / (1 - 2 * eps)).clamp(0, 1)
 
 
 def rescale_decisions(decisions: Tensor, scores: Tensor, eps: float = 1e-4) -> Tensor:

@@ -17,10 +17,12 @@ class Evaluate(Command):
     """Measure a trained model: all metrics, beside those of the constant prior.
 
     Without --data, on the test part of what it was trained on, or validation.
+
+    A shipped model needs --data.
     """
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_MODEL")]
-    """A run's folder, a model's folder, or hf:OWNER/NAME on the Hugging Face Hub."""
+    """A run's folder, a model's folder, a shipped model such as coco80, or hf:OWNER/NAME on the Hugging Face Hub."""
     data: Annotated[str | None, tyro.conf.arg(metavar="SOURCE")] = None
     """Another source; all of it, unless it has a test or validation part of its own."""
     split: Split = None

@@ -1,7 +1,10 @@
 """contextcaps tag."""
 
 import dataclasses
+import os
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,15 +18,18 @@ __all__ = ["TagImages"]
 
 @dataclasses.dataclass(frozen=True)
 class TagImages(Command):
-    """Tag images with a trained model: a row for each, with classes and scores.
+    """Tag images: at a terminal with bars, in a file or a pipe with a row for each.
+
+    Without --model they are tagged by the model that is shipped.
 
     A file that cannot be read has a row that says why; the exit code is then 1.
     """
 
-    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_MODEL")]
-    """A run's folder, a model's folder, or hf:OWNER/NAME on the Hugging Face Hub."""
     images: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES...")] = ()
     """Files, folders, patterns in quotes such as 'photos/**/*.jpg', or - for names on standard input."""
+    model: Annotated[str | None, tyro.conf.arg(metavar="NAME_OR_PATH")] = None
+    """A shipped model, as contextcaps models lists them (coco80 by default), a run's folder, a model's folder, or
+    hf:OWNER/NAME on the Hugging Face Hub."""
     format: Annotated[Literal["jsonl", "csv", "parquet"] | None, tyro.conf.arg(metavar="{jsonl,csv,parquet}")] = None
     """How to write the rows; by default as the suffix of --out says, bars at a terminal, otherwise jsonl."""
     out: File = None
@@ -61,10 +67,13 @@ class TagImages(Command):
     """No progress and no closing line."""
 
     def run(self) -> None:
+        from contextcaps.models.loading import DEFAULT_MODEL
         from contextcaps.tagging import Destination, load, parse_known
 
         if not self.images:
             raise ValueError("no images: expected files, folders, patterns, or - for names on standard input")
+        _refuse_models(self.images)
+        model = DEFAULT_MODEL if self.model is None else self.model
         destination = Destination(
             self.out,
             self.format,
@@ -77,11 +86,11 @@ class TagImages(Command):
         known = None if self.known is None else parse_known(self.known)
         of_work = ("model", "out", "html", "xmp", "format", "resume", "batch_size", "device", "workers", "quiet")
         count = destination.tag(
-            load(self.model, self.device),
+            load(model, self.device),
             self.images,
             known=known,
             progress=not self.quiet and (self.out is not None or not destination.has_rows or not sys.stdout.isatty()),
-            by=self.model,
+            by=model,
             settings=self.keywords(*of_work),
             threshold=self.threshold,
             precision_at_least=self.precision_at_least,
@@ -94,3 +103,15 @@ class TagImages(Command):
             print(*destination.closing_lines(count), sep="\n", file=sys.stderr)
         if count.failed:
             raise SystemExit(ExitCode.FAILED)
+
+
+def _refuse_models(images: Sequence[str]) -> None:
+    """Refuse a run or a model in the place of an image: it is the value of --model."""
+    from contextcaps.models.loading import kind_of_folder, shipped_folder
+
+    for name in images:
+        kind: str | None = kind_of_folder(name)
+        if not os.path.lexists(name):
+            kind = "shipped model" if shipped_folder(name) else "model on the Hub" if name.startswith("hf:") else None
+        if kind is not None:
+            raise ValueError(f"{name}: a {kind}; tag with it: --model {shlex.quote(name)}")

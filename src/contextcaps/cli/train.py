@@ -92,4 +92,4 @@ def _summarise(result: "TrainingResult") -> None:
     }
     facts_table(facts, f"Run {result.folder}").print(console)
     console.print(f"contextcaps evaluate {result.folder}", highlight=False)
-    console.print(f"contextcaps tag {result.folder} IMAGES...", highlight=False)
+    console.print(f"contextcaps tag IMAGES... --model {result.folder}", highlight=False)

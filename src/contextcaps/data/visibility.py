@@ -76,9 +76,10 @@ def visible_targets(
     if min_visible == 0 or (boxes is None and masks is None):
         return targets
     # Checked before the copy to the device: out of range on a GPU, they would end the process.
-    if masks is not None and masks.numel():
+    # Those that lie there already come from a loader, whose source has checked them; looking would wait for the GPU.
+    if masks is not None and masks.numel() and masks.device.type == "cpu":
         _require_range("masks", masks, classes + 1)
-    if boxes is not None and len(boxes.labels):
+    if boxes is not None and len(boxes.labels) and boxes.labels.device.type == "cpu":
         _require_range("boxes.labels", boxes.labels, classes)
         _require_range("boxes.images", boxes.images, count)
     crops = crops.to(targets.device)

@@ -4,7 +4,6 @@ from typing import Literal, cast
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from contextcaps.capsules import DynamicRouting, EMRouting, MeanFieldCRF
 from contextcaps.engines.operands import Engine
@@ -96,7 +95,8 @@ def _why_plain(weight: Tensor, crf: MeanFieldCRF | None, routing: DynamicRouting
         return "a softmax over capsules needs all votes at once"
     if crf is not None and crf.weight is not None and crf.weight.ndim == 4:
         return "the CRF has a pairwise matrix for each capsule"
-    if isinstance(weight, DTensor):  # put together for `Votes.forward` only
+    # A DTensor, whose class takes half a second to import; it is put together for `Votes.forward` only.
+    if hasattr(weight, "device_mesh"):
         return "the vote weights are shared among processes"
     return None
 

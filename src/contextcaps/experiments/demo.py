@@ -72,7 +72,7 @@ class Demo:
         plan = self.config.ablation()
         run, images = (shlex.quote(str(each)) for each in (self.run, self.images))
         return [
-            (f"contextcaps tag {run} {images}", "the tags; the model knows drawings, not photographs"),
+            (f"contextcaps tag {images} --model {run}", "the tags; the model knows drawings, not photographs"),
             (f"contextcaps evaluate {run} --data '{plan.test_data}&seed=1'", "measure it on other drawings"),
             (ablate_command(dataclasses.replace(plan, seeds=3)), "the same over three seeds; what is trained is kept"),
             ("contextcaps data inspect coco:PATH", "your own data: COCO, VOC, ADE20K, a table of files, …"),

@@ -36,6 +36,10 @@ class Backbone(nn.Module):
     primary_stride: int
     primary_padding: int
 
+    def feature_grid(self, image_size: tuple[int, int]) -> tuple[int, int] | None:
+        """Return (H, W) of the features of images of this size; None where only a forward pass tells."""
+        return None
+
 
 class PaperBackbone(Backbone):
     """The first of Sabour's two 9×9 convolutions, 256 channels and a ReLU; the second one is the primary capsules'.
@@ -62,6 +66,10 @@ class PaperBackbone(Backbone):
         features = torch.relu(self.convolution(images))  # [B, 256, H-8, W-8]
         return features if self.second is None else torch.relu(self.second(features))  # [B, 256, (H-16)/2, (W-16)/2]
 
+    def feature_grid(self, image_size: tuple[int, int]) -> tuple[int, int] | None:
+        height, width = (side - 8 if self.second is None else (side - 15) // 2 for side in image_size)
+        return (height, width) if min(height, width) > 0 else None  # the forward pass will say what is wrong
+
 
 class SmallBackbone(Backbone):
     """A strided residual stem for 32 to 128 px.
@@ -75,11 +83,15 @@ class SmallBackbone(Backbone):
     def __init__(self, in_channels: int, image_size: tuple[int, int]) -> None:
         super().__init__()
         first_stride = 2 if max(image_size) > 64 else 1
+        self.stride = 8 * first_stride  # pixels between two cells of the grid
         self.stem = nn.Sequential(_convolution(in_channels, 64, stride=first_stride), nn.ReLU(inplace=True))
         self.blocks = nn.Sequential(ResidualBlock(64, 64), ResidualBlock(64, 128), ResidualBlock(128, 256))
 
     def forward(self, images: Tensor) -> Tensor:
         return self.blocks(self.stem(images))  # [B, 256, H/8, W/8], or /16 from 65 px on
+
+    def feature_grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
+        return _rounded_up(image_size, self.stride)
 
 
 class ResidualBlock(nn.Module):
@@ -102,6 +114,11 @@ def _convolution(in_channels: int, out_channels: int, stride: int = 1, kernel_si
     convolution = nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding=kernel_size // 2, bias=False)
     _start(convolution)
     return nn.Sequential(convolution, nn.GroupNorm(8, out_channels))
+
+
+def _rounded_up(image_size: tuple[int, int], stride: int) -> tuple[int, int]:
+    height, width = (-(-side // stride) for side in image_size)
+    return height, width
 
 
 def _start(convolution: nn.Conv2d) -> None:
@@ -192,12 +209,15 @@ class LiteBackbone(Backbone):
 
     def __init__(self, name: str = "lite0", stride: int = 32, start: bool = True) -> None:
         super().__init__()
-        self.body = EfficientNetLite(name, stride)
+        self.body, self.stride = EfficientNetLite(name, stride), stride
         if start and not self.body.stem.convolution.weight.is_meta:
             load_in_order(self.body, published_weights(name), left_over=2)  # the classifier's weight and bias
 
     def forward(self, images: Tensor) -> Tensor:
         return self.body(images)  # [B, 1280, H / stride, W / stride]
+
+    def feature_grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
+        return _rounded_up(image_size, self.stride)
 
 
 def load_in_order(module: nn.Module, weights: dict[str, Tensor], left_over: int = 0) -> None:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from contextcaps.configuration import Configuration
 from contextcaps.models.sections import (
+    CalibrationConfig,
     CapsuleConfig,
     CorrelationConfig,
     CRFConfig,
@@ -92,6 +93,9 @@ class ModelConfig(Configuration):
     ml_gcn: MLGCNConfig | None = None
     """A label graph as ML-GCN's in the place of capsules."""
 
+    calibration: CalibrationConfig | None = None
+    """Scale and shift of all logits, which training fits at its end; None: the scores are the head's or the field's."""
+
     engine: Literal["auto", "plain", "lean", "triton"] = "auto"
     """How the head computes: all votes in memory (plain), a few at a time (lean) or by Triton kernels. Auto: Triton on
     a GPU in half precision, and otherwise by size. Changes no weight and no result, but for rounding."""
@@ -131,7 +135,7 @@ class ModelConfig(Configuration):
 
     @property
     def scores_are_sigmoids(self) -> bool:
-        """True where scores are sigmoids of logits, rather than lengths of capsules."""
+        """True where scores are sigmoids of logits, rather than lengths of capsules, before any calibration."""
         return self.capsules is None or self.field is not None
 
     @classmethod

@@ -35,13 +35,15 @@ class ModelOutput(NamedTuple):
     """A network's output for a batch of images."""
 
     scores: Tensor
-    """[B, J], each class's score between 0 and 1: the length of its decision capsule, or the sigmoid of its logit."""
+    """[B, J], each class's score between 0 and 1: the length of its decision capsule, or the sigmoid of its logit;
+    in a calibrated network with capsules both."""
     decisions: Tensor | None
     """[B, J, I], the decision capsules; None from a baseline head, which has none."""
     intermediates: Intermediates | None = None
     """Everything in between, where it was asked for."""
     logits: Tensor | None = None
-    """[B, J], of which the scores are sigmoids, from a baseline head or a field; their gradient never vanishes."""
+    """[B, J], of which the scores are sigmoids, from a baseline head, a field or a calibration; their gradient never
+    vanishes."""
 
 
 class Step(NamedTuple):

@@ -1,30 +1,60 @@
-"""Finding a trained model: in a run, in a folder of its own, or, only where `hf:` says so, on the Hugging Face Hub."""
+"""Find a trained model: shipped with the package, in a run, in a folder of its own, or, as `hf:…`, on the Hub."""
 
 import re
 import sys
 from pathlib import Path
+from typing import Literal
 
 import torch
-from huggingface_hub import hf_hub_download, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
 
 from contextcaps.models.network import CapsuleNetwork
-from contextcaps.models.saving import ModelFileError
+from contextcaps.models.saving import CONFIG_FILE, WEIGHTS_FILE, ModelFileError
 from contextcaps.models.trained import TRAINED_FILE, Trained
 from contextcaps.rank_zero import is_rank_zero
-from contextcaps.suggestions import did_you_mean_run
+from contextcaps.suggestions import did_you_mean, did_you_mean_run
 
-__all__ = ["load_model"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "SHIPPED",
+    "kind_of_folder",
+    "load_model",
+    "model_folder",
+    "shipped_folder",
+    "shipped_names",
+]
+
+DEFAULT_MODEL = "coco80"
+"""The shipped model that is taken where none is named."""
+
+SHIPPED = Path(__file__).parent / "shipped"
+"""The folder with the models that are part of the package, each in a folder of its name."""
 
 _HUB = "hf:"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
-def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[CapsuleNetwork, Trained | None]:
+def shipped_names() -> list[str]:
+    """Return the names of the models that are part of the package, the default first."""
+    folders = SHIPPED.iterdir() if SHIPPED.is_dir() else ()
+    names = sorted(folder.name for folder in folders if (folder / CONFIG_FILE).is_file())
+    return sorted(names, key=lambda name: name != DEFAULT_MODEL)
+
+
+def shipped_folder(model: str | Path) -> Path | None:
+    """Return the folder of the shipped model of this name; None if there is none, or a path is given."""
+    is_name = isinstance(model, str) and bool(model) and Path(model).name == model
+    folder = SHIPPED / model
+    return folder if is_name and (folder / CONFIG_FILE).is_file() else None
+
+
+def load_model(
+    path: str | Path = DEFAULT_MODEL, device: str | torch.device = "cpu"
+) -> tuple[CapsuleNetwork, Trained | None]:
     """Load a network, and what training left beside it, where it left anything; without that, warn.
 
     Args:
-        path: a run's folder, a model's as `save_pretrained` writes it, or `hf:OWNER/NAME` on the Hugging Face Hub.
+        path: a shipped model's name, a run's folder, a model's as `save_pretrained` writes it, or `hf:OWNER/NAME` on
+            the Hugging Face Hub. A folder that is called as a shipped model is reached as "./NAME".
         device: where the weights go.
 
     Raises:
@@ -34,10 +64,12 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[Ca
         name = path.removeprefix(_HUB)
         if not _HUB_NAME.fullmatch(name):
             raise ModelFileError(f"{path}: expected a name on the Hugging Face Hub such as hf:owner/name")
+        from contextcaps.models.hub import fetch_trained
+
         network = CapsuleNetwork.from_pretrained(name, device=device)
-        trained = _trained_from_hub(name, network)
+        trained = fetch_trained(name, network.config)
     else:
-        folder = _model_folder(Path(path).expanduser())
+        folder = model_folder(path)
         network = CapsuleNetwork.from_pretrained(folder, device=device)
         trained = Trained.read(folder, network.config)
     if trained is None and is_rank_zero():
@@ -50,48 +82,59 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[Ca
     return network, trained
 
 
-def _not_there(path: Path) -> str:
-    """Say that there is no such folder, and what may have been meant."""
-    hints = [hint] if (hint := did_you_mean_run(path)) else []
+def kind_of_folder(path: str | Path) -> Literal["run", "model"] | None:
+    """Return whether a folder is that of a run with a model, or of a model; None for anything else."""
+    if Path(path, "model", CONFIG_FILE).is_file():
+        return "run"
+    return "model" if all(Path(path, name).is_file() for name in (CONFIG_FILE, WEIGHTS_FILE)) else None
+
+
+def _not_there(given: str | Path, path: Path) -> str:
+    """Say that there is no such model, and what may have been meant."""
+    names = shipped_names()
+    is_name = path.name == str(given)
+    hint = (did_you_mean(path.name, names) if is_name else "") or did_you_mean_run(path)
+    hints = [hint] if hint else []
     if _HUB_NAME.fullmatch(path.as_posix()) and path.parts[0] != "runs":
         hints.append(f"hf:{path.as_posix()} would look for it on the Hugging Face Hub")
-    return f"{path}: no such folder; {'; '.join(hints) or 'expected that of a run or of a model'}"
+    if is_name and names:
+        shipped = f"no such folder, nor a shipped model (there {'is' if len(names) == 1 else 'are'} {', '.join(names)})"
+    elif given == DEFAULT_MODEL:
+        shipped = f"no such folder, and this copy of contextcaps was installed without its model {DEFAULT_MODEL}"
+        hints = hints or ["install contextcaps again, or name a run or a model"]
+    else:
+        shipped = "no such folder"
+    return f"{given}: {shipped}; {'; '.join(hints) or 'expected that of a run or of a model'}"
 
 
-def _model_folder(path: Path) -> Path:
-    """Return where the model is: in the folder itself, or in the run that the folder holds."""
+def model_folder(given: str | Path) -> Path:
+    """Return where a model is: among those that are shipped, in the folder itself, or in the run that the folder holds.
+
+    Raises:
+        ModelFileError: there is none.
+    """
+    shipped = shipped_folder(given)
+    if shipped is not None:
+        return shipped
+    path = Path(given).expanduser()
     if not path.exists():
-        raise ModelFileError(_not_there(path))
+        raise ModelFileError(_not_there(given, path))
     if not path.is_dir():
-        holder = next((each for each in path.parents if (each / "model" / "config.json").exists()), None)
-        hint = f"; did you mean {holder}?" if holder else ", and after it what it is for"
+        run = next((each for each in path.parents if kind_of_folder(each) == "run"), None)
+        hint = f"; did you mean {run}?" if run else ""
         raise ModelFileError(f"{path}: a file; expected the folder of a run or of a model{hint}")
     for folder in (path, path / "model"):
-        if (folder / "config.json").exists() or (folder / "model.safetensors").exists():
+        if (folder / CONFIG_FILE).exists() or (folder / WEIGHTS_FILE).exists():
             return folder
     if any((path / name).exists() for name in ("run.json", "config.yaml", "checkpoints")):
         raise ModelFileError(
             f"{path}: a run that has not exported a model yet (no {path / 'model'}); let it finish, or finish it with "
             f"contextcaps train --resume {path}"
         )
-    inside = sorted(each for each in path.iterdir() if (each / "model" / "config.json").exists())
+    inside = sorted(each for each in path.iterdir() if kind_of_folder(each) == "run")
     if inside:
         raise ModelFileError(f"{path}: holds runs; expected one of them, such as {inside[0]}")
     raise ModelFileError(
         f"{path}: neither a run nor a model; expected a run's folder (with model/ in it) or a model's "
         "(with config.json and model.safetensors)"
     )
-
-
-def _trained_from_hub(name: str, network: CapsuleNetwork) -> Trained | None:
-    """Fetch what training left of a model on the Hub; None if it has no such file."""
-    try:
-        return Trained.read(Path(hf_hub_download(name, TRAINED_FILE)).parent, network.config)
-    except LocalEntryNotFoundError as error:  # offline: whether there is one is known if the Hub was asked before
-        if try_to_load_from_cache(name, TRAINED_FILE) is not None:
-            return None
-        raise ModelFileError(f"{name}: {TRAINED_FILE} is not to be had: {str(error).partition(chr(10))[0]}") from None
-    except EntryNotFoundError:
-        return None
-    except (OSError, HfHubHTTPError) as error:
-        raise ModelFileError(f"{name}: {TRAINED_FILE} is not to be had: {str(error).partition(chr(10))[0]}") from None

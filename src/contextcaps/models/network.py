@@ -2,15 +2,12 @@
 
 import contextlib
 import copy
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin, constants
 from torch import Tensor, nn
 
 from contextcaps.capsules import (
@@ -25,11 +22,20 @@ from contextcaps.capsules.decision_field import require_known
 from contextcaps.capsules.guards import require_tensor
 from contextcaps.models.backbones import build_backbone
 from contextcaps.models.baselines import build_baseline
+from contextcaps.models.calibration import calibrate, raw_decisions
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.efficientnet_lite import ConvNormAct
 from contextcaps.models.head import CapsuleHead
 from contextcaps.models.head_base import Head, ModelOutput, Step, count_weights
-from contextcaps.models.saving import MODEL_CARD, ModelFileError, find_files, load_weights, read_config, write_files
+from contextcaps.models.saving import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    ModelFileError,
+    load_weights,
+    read_config,
+    save_network,
+)
+from contextcaps.models.unfilled import Unfilled
 from contextcaps.out_of_memory import is_out_of_memory
 
 __all__ = ["CapsuleNetwork"]
@@ -41,15 +47,7 @@ _IMAGES_AT_ONCE = 16
 """Images that do so at most, however small; measured with the above (docs/results/speed.md#tagging)."""
 
 
-class CapsuleNetwork(
-    nn.Module,
-    PyTorchModelHubMixin,
-    library_name="contextcaps",
-    license="apache-2.0",
-    pipeline_tag="image-classification",
-    tags=["multi-label", "capsule-network"],
-    model_card_template=MODEL_CARD,
-):
+class CapsuleNetwork(nn.Module):
     """A backbone, a capsule or baseline head, and perhaps a field after it, built from a configuration.
 
     Takes images [B, C, H, W], as bytes (0…255) or as floats (0…1), and normalises them itself.
@@ -73,10 +71,10 @@ class CapsuleNetwork(
         self.pixel_std: Tensor
         self.register_buffer("pixel_mean", torch.tensor(config.pixel_mean)[:, None, None])  # [C, 1, 1]
         self.register_buffer("pixel_std", torch.tensor(config.pixel_std)[:, None, None])  # [C, 1, 1]
-        features = self._example_features()
+        features = self._example_features() if start else self._unknown_features()
         self.feature_shape = tuple(features.shape[1:])
         """(C, H, W) of the backbone's features."""
-        with torch.device("meta"):  # to count the weights before there is memory for them
+        with torch.device("meta"), Unfilled():  # to count the weights before there is memory for them
             _require_affordable(config, *self._head_and_field(features))
         self.head, self.field = self._head_and_field(features)
         self.decoder: ReconstructionDecoder | None = None
@@ -128,11 +126,13 @@ class CapsuleNetwork(
 
     def features(self, images: Tensor) -> Tensor:
         """Return the backbone's features [B, C', H', W'] of images [B, C, H, W]."""
-        pixels = images / 255 if isinstance(images, Tensor) and images.dtype == torch.uint8 else images
+        are_bytes = isinstance(images, Tensor) and images.dtype == torch.uint8
+        pixels = images / 255 if are_bytes else images
         sizes = {"C": self.config.in_channels}
         if not self.head.takes_any_size:
             sizes |= {"H": self.config.image_size[0], "W": self.config.image_size[1]}
-        require_tensor("images", pixels, "B C H W", **sizes)
+        with _trusting() if are_bytes else contextlib.nullcontext():  # bytes are numbers: to look would wait for a GPU
+            require_tensor("images", pixels, "B C H W", **sizes)
         if not torch.is_autocast_enabled(pixels.device.type):
             pixels = pixels.to(self.pixel_mean.dtype)  # that of the weights, where the network is in half precision
         with _trusting():
@@ -157,7 +157,10 @@ class CapsuleNetwork(
             self._require_known(known, features)
         with _trusting():
             output = self.head(features, return_intermediates)
-            return output if self.field is None else self._in_context(self.field, output, features, known)
+            if self.field is not None:
+                output = self._in_context(self.field, output, features, known)
+            calibration = self.config.calibration
+            return output if calibration is None else calibrate(output, calibration, known)
 
     def freeze_backbone(self) -> None:
         """Keep the backbone as it is: no gradients, and in evaluation mode whatever the rest is in."""
@@ -209,6 +212,8 @@ class CapsuleNetwork(
             raise ValueError(f"the head {self.config.head} has no decision capsules to rebuild an image from")
         if self.decoder is None:
             raise ValueError("this network has no decoder: create it with reconstruction=True")
+        if self.config.calibration is not None:
+            decisions = raw_decisions(decisions, self.config.calibration, self.config.scores_are_sigmoids)
         return self.decoder(decisions, present)
 
     @torch.no_grad()
@@ -240,6 +245,13 @@ class CapsuleNetwork(
             buffer.copy_(kept[name])
         return features
 
+    def _unknown_features(self) -> Tensor:
+        """Return a tensor of the shape of the features of two images; their numbers mean nothing."""
+        grid = self.backbone.feature_grid(self.config.image_size)
+        if grid is None:
+            return self._example_features()
+        return torch.empty(2, self.backbone.out_channels, *grid, device="meta")  # [2, C, H, W]
+
     def steps(self) -> list[Step]:
         """Describe the way from image to scores: what each step gives, and how many weights it holds."""
         config = self.config
@@ -254,29 +266,21 @@ class CapsuleNetwork(
             steps.append(Step("reconstruction", self.decoder.image_shape, count_weights(self.decoder)))
         return [*steps, Step("scores [J]", (config.num_classes,), 0)]
 
-    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+    def save_pretrained(self, save_directory: str | Path, half: bool = False) -> None:
         """Save weights (safetensors), configuration with class names (JSON) and a model card into a folder.
 
-        Each file is written elsewhere and moved into its place when all are complete, so that a crash leaves the old
-        files or the new ones.
+        A crash leaves the files of before or the new ones. `hf upload OWNER/NAME FOLDER` puts such a folder on the
+        Hugging Face Hub.
 
         Args:
             save_directory: made if it is not there.
-            options: those of `huggingface_hub.ModelHubMixin.save_pretrained`, such as `push_to_hub=True`.
-        """
-        folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
-            address = super().save_pretrained(temporary, **{"repo_id": folder.name, **options})
-            card = folder / constants.REPOCARD_NAME
-            kept = {card.name} if card.exists() else set()  # somebody may have written into it
-            for path in sorted(Path(temporary).iterdir(), reverse=True):  # weights before the configuration
-                if path.name not in kept:
-                    os.replace(path, folder / path.name)
-        return address
+            half: write the parameters in half precision (float16), for a file of half the size; they are loaded as
+                float32 again.
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        write_files(self.state_dict(), self.config, save_directory)
+        Raises:
+            ValueError: a weight is too large for half precision.
+        """
+        save_network(self, self.config, Path(save_directory), half)
 
     @classmethod
     def from_pretrained(
@@ -297,11 +301,24 @@ class CapsuleNetwork(
         Raises:
             ModelFileError: a file is missing, cut off, or not of this library.
         """
-        source = str(pretrained_model_name_or_path)
-        config_file, weights_file = find_files(source, isinstance(pretrained_model_name_or_path, Path), download)
+        source = pretrained_model_name_or_path
+        if Path(source).is_dir():
+            if download:
+                raise ValueError(f"{source}: a local folder takes no option {', '.join(download)}")
+            config_file, weights_file = Path(source, CONFIG_FILE), Path(source, WEIGHTS_FILE)
+        # A misspelt run, such as runs/frist, is not to be asked for on the Hub.
+        elif isinstance(source, Path) or source.count("/") != 1 or source.startswith((".", "/", "~", "runs/")):
+            raise ModelFileError(
+                f"{source}: no such folder; expected one written by save_pretrained (a run's has it as model/)"
+            )
+        else:
+            from contextcaps.models.hub import fetch_network
+
+            config_file, weights_file = fetch_network(source, download)
         config = read_config(config_file)
         try:
-            network = cls(config, start=False)
+            with Unfilled():
+                network = cls(config, start=False)
         except ValueError as error:
             raise ModelFileError(f"{config_file}: {error}") from None
         load_weights(network, weights_file)

@@ -2,26 +2,43 @@
 
 import json
 import os
+import stat
+import tempfile
 from pathlib import Path
-from typing import Any
 
 import safetensors
 import safetensors.torch
-from huggingface_hub import constants, hf_hub_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from torch import Tensor, nn
+import torch
+from torch import nn
 
 from contextcaps.atomic import write_atomically
 from contextcaps.models.config import ModelConfig
 
-__all__ = ["MODEL_CARD", "ModelFileError", "find_files", "load_weights", "read_config", "replace_card", "write_files"]
+__all__ = [
+    "CARD_FILE",
+    "CONFIG_FILE",
+    "WEIGHTS_FILE",
+    "ModelFileError",
+    "load_weights",
+    "read_config",
+    "replace_card",
+    "save_network",
+]
+
+CARD_FILE, CONFIG_FILE, WEIGHTS_FILE = "README.md", "config.json", "model.safetensors"
+"""Files of a model's folder; the Hugging Face Hub knows them by these names."""
 
 FORMAT = "contextcaps-1"
 """Written into every saved configuration, so that a foreign file is recognised."""
 
 
-MODEL_CARD = """---
-{{ card_data }}
+_CARD = """---
+library_name: contextcaps
+license: apache-2.0
+pipeline_tag: image-classification
+tags:
+- capsule-network
+- multi-label
 ---
 
 # A contextcaps model
@@ -43,47 +60,61 @@ class ModelFileError(ValueError):
     """A saved model that cannot be loaded; the message names the file and the reason."""
 
 
-def write_files(weights: dict[str, Tensor], config: ModelConfig, folder: Path) -> None:
-    """Write a network's weights and configuration into a folder."""
-    tensors = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
-    # One entry: safetensors writes several in any order, and the same weights are to be the same bytes.
-    metadata = {"format": "pt"}
-    safetensors.torch.save_file(tensors, folder / constants.SAFETENSORS_SINGLE_FILE, metadata)
-    document = {"format": FORMAT, **config.to_dict()}
-    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    (folder / constants.CONFIG_NAME).write_text(text, encoding="utf-8")
+def save_network(network: nn.Module, config: ModelConfig, folder: Path, half: bool) -> None:
+    """Write a network's weights, configuration and card into a folder; a card that is there stays.
+
+    Each file is written elsewhere and moved into its place when all are complete, so that a crash leaves the old files
+    or the new ones.
+
+    Args:
+        network: with its weights.
+        config: that it was built from.
+        folder: made if it is not there.
+        half: write float16 parameters. Buffers, such as the statistics of batch normalisation, stay as they are.
+    """
+    halved = {name for name, weight in network.named_parameters() if weight.is_floating_point()} if half else set()
+    tensors = {}
+    for name, tensor in network.state_dict().items():
+        kept = tensor.detach().contiguous()
+        tensors[name] = _as_half(name, kept) if name in halved else kept
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as made:
+        temporary = Path(made)
+        # One entry: safetensors writes several in any order, and the same weights are to be the same bytes.
+        safetensors.torch.save_file(tensors, temporary / WEIGHTS_FILE, {"format": "pt"})
+        document = {"format": FORMAT, **config.to_dict()}
+        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        (temporary / CONFIG_FILE).write_text(text, encoding="utf-8")
+        # safetensors lets nobody but the owner read it.
+        (temporary / WEIGHTS_FILE).chmod(stat.S_IMODE((temporary / CONFIG_FILE).stat().st_mode))
+        (temporary / CARD_FILE).write_text(_CARD, encoding="utf-8")
+        os.replace(temporary / WEIGHTS_FILE, folder / WEIGHTS_FILE)
+        os.replace(temporary / CONFIG_FILE, folder / CONFIG_FILE)
+        if not (folder / CARD_FILE).exists():  # else somebody may have written into it
+            os.replace(temporary / CARD_FILE, folder / CARD_FILE)
+
+
+def _as_half(name: str, weight: torch.Tensor) -> torch.Tensor:
+    """Return a weight in float16; refuse one that does not fit."""
+    halved = weight.to(torch.float16)
+    if bool((halved.isinf() & weight.isfinite()).any()):
+        most = float(weight[weight.isfinite()].abs().max())
+        raise ValueError(
+            f"half: the weight {name} has a value of {most:.3g}, more than the {torch.finfo(torch.float16).max:,.0f} "
+            "that float16 holds; save the model without half"
+        )
+    return halved
 
 
 def replace_card(folder: Path, text: str) -> None:
     """Replace the text of a saved model's README, but for its front matter; one that a person wrote is left alone."""
-    path = folder / constants.REPOCARD_NAME
+    path = folder / CARD_FILE
     try:
         _, front, old = path.read_text(encoding="utf-8").split("---\n", 2)
     except (FileNotFoundError, UnicodeDecodeError, ValueError):  # none, or not one of ours
         return
-    if old.strip() == MODEL_CARD.split("---\n", 2)[2].strip() or _CARD_MARK in old:
+    if old.strip() == _CARD.split("---\n", 2)[2].strip() or _CARD_MARK in old:
         write_atomically(path, f"---\n{front}---\n\n{_CARD_MARK}\n\n{text}")
-
-
-def find_files(source: str, is_path: bool, download: dict[str, Any]) -> tuple[Path, Path]:
-    """Find the configuration and weights of a saved network, in a local folder or on the Hub."""
-    names = (constants.CONFIG_NAME, constants.SAFETENSORS_SINGLE_FILE)
-    if os.path.isdir(source):
-        if download:
-            raise ValueError(f"{source}: a local folder takes no option {', '.join(download)}")
-        config, weights = (Path(source, name) for name in names)
-        return config, weights
-    # A misspelt run, such as runs/frist, is not to be asked for on the Hub.
-    if is_path or source.count("/") != 1 or source.startswith((".", "/", "~", "runs/")):
-        raise ModelFileError(
-            f"{source}: no such folder; expected one written by save_pretrained (a run's has it as model/)"
-        )
-    try:
-        config, weights = (Path(hf_hub_download(source, name, **download)) for name in names)
-    except (OSError, HfHubHTTPError, HFValidationError) as error:
-        why = str(error).strip().partition("\n")[0]
-        raise ModelFileError(f"{source}: no such folder, and not to be had from the Hugging Face Hub: {why}") from None
-    return config, weights
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -106,7 +137,11 @@ def read_config(path: Path) -> ModelConfig:
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
-    """Fill a network from a safetensors file; raise a `ModelFileError` where they do not fit."""
+    """Fill a network from a safetensors file, each weight in the network's own type, whatever it has in the file.
+
+    Raises:
+        ModelFileError: the file cannot be read, or its weights do not fit.
+    """
     try:
         weights = safetensors.torch.load_file(path)
     except FileNotFoundError:
@@ -125,4 +160,4 @@ def load_weights(network: nn.Module, path: Path) -> None:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         shown = "; ".join(problems[:3])
         raise ModelFileError(f"{path}: weights do not fit the configuration beside them: {shown}{more}")
-    network.load_state_dict(weights)
+    network.load_state_dict(weights)  # float16 becomes float32 here

@@ -8,6 +8,7 @@ from contextcaps.configuration import Configuration
 
 __all__ = [
     "CRFConfig",
+    "CalibrationConfig",
     "CapsuleConfig",
     "CorrelationConfig",
     "EMConfig",
@@ -261,6 +262,27 @@ class MLGCNConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(width=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationConfig(Configuration):
+    """Platt scaling of the scores, sigmoid(scale · logit + shift).
+
+    It is the same for all classes, so that no ranking changes. Training fits it to the validation images at its end; a
+    network in training has none.
+    """
+
+    _title: ClassVar[str] = "the calibration"
+
+    scale: float = 1.0
+    """Multiplies all logits: the inverse of a temperature."""
+    shift: float = 0.0
+    """Is added to all logits after that."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        if self.scale <= 0:
+            raise ValueError(f"scale: expected a number above 0, got {self.scale}")
 
 
 def _require_probability(dropout: float) -> None:

@@ -11,8 +11,9 @@ from contextcaps.atomic import write_atomically
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.saving import ModelFileError, replace_card
 from contextcaps.models.score_bands import ScoreBand, ScoreBands
+from contextcaps.models.sections import CalibrationConfig
 
-__all__ = ["TRAINED_FILE", "Trained", "preprocessing"]
+__all__ = ["TRAINED_FILE", "Trained", "preprocessing", "without_folders"]
 
 TRAINED_FILE = "trained.json"
 """Its name in a model's folder."""
@@ -49,7 +50,7 @@ training images, all validation figures, and the versions that it was trained wi
     for tagging in tagger.tag(["beach.jpg", "street.jpg"]):
         print(tagging.image, [tag.name for tag in tagging.tags])
 
-On the command line: `contextcaps tag THIS_FOLDER IMAGES...`
+On the command line: `contextcaps tag IMAGES... --model THIS_FOLDER`
 """
 
 
@@ -74,7 +75,7 @@ class Trained:
     val_as_test: bool = False
     """True where a validation part without a test part beside it was kept for tests."""
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    """Figures on the validation part."""
+    """Figures on the validation part; `val_loss` is of the scores before calibration."""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     """Versions of the packages that trained it, and the commit of this one where it is known."""
     score_bands: ScoreBands = dataclasses.field(default_factory=ScoreBands)
@@ -130,8 +131,8 @@ class Trained:
         height, width = config.image_size
         rows = {
             "classes": f"{len(names)}: {shown}",
-            "trained on": _without_folders(self.data),
-            "validated on": "a part of it" if self.val_data is None else _without_folders(self.val_data),
+            "trained on": without_folders(self.data),
+            "validated on": "a part of it" if self.val_data is None else without_folders(self.val_data),
             "images": f"squashed to {height}×{width} px",
             "seed": self.seed,
             "epochs": self.epoch,
@@ -142,6 +143,8 @@ class Trained:
                 f"{100 * self.metrics['val_mAP']:.1f} %; constant scores, which never look at the image, have "
                 f"{100 * prior:.1f} %"
             )
+        if config.calibration is not None:
+            rows["scores"] = _calibration_row(config.calibration, self.metrics)
         rows["lowest score of a tag"] = f"{min(self.thresholds):.3f}, unless another threshold is asked for"
         table = "\n".join(f"| {name} | {_literal(value)} |" for name, value in rows.items())
         kind = "A capsule network" if config.capsules is not None else "A network"
@@ -160,6 +163,16 @@ def preprocessing(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def _calibration_row(calibration: CalibrationConfig, metrics: dict[str, float]) -> str:
+    """Return what the card says of a calibration, and of the error before and after it."""
+    sign, shift = "−" if calibration.shift < 0 else "+", abs(calibration.shift)
+    text = f"sigmoid({calibration.scale:.3g} × logit {sign} {shift:.3g}), fitted on the validation images"
+    if "val_ECE" not in metrics:
+        return text
+    error, before = 100 * metrics["val_ECE"], 100 * metrics.get("val_ECE_before", math.nan)
+    return f"{text}; expected calibration error there {error:.2f} %, {before:.2f} % before"
+
+
 def _class_names(config: ModelConfig) -> tuple[str, ...]:
     return config.class_names or tuple(str(index) for index in range(config.num_classes))
 
@@ -171,10 +184,10 @@ def _share(path: Path, field: str, name: str, value: Any) -> float:
     return float(value)
 
 
-def _without_folders(source: str) -> str:
+def without_folders(source: str) -> str:
     """Return a source's name without the folders of this machine: a card is passed on with its model.
 
-    >>> _without_folders("table:/home/ann/labels.csv?root=/home/ann/photos"), _without_folders("hf:owner/name")
+    >>> without_folders("table:/home/ann/labels.csv?root=/home/ann/photos"), without_folders("hf:owner/name")
     ('table:labels.csv', 'hf:owner/name')
     """
     kind, _, rest = source.partition(":")

@@ -169,8 +169,9 @@ class Journal:
 
 
 def model_fingerprint(tagger: Tagger) -> str:
-    """Return a hash of a model's weights, classes and thresholds."""
-    digest = hashlib.sha256(json.dumps([tagger.classes, tagger.thresholds]).encode())
+    """Return a hash of a model's weights, classes, thresholds and calibration."""
+    calibration = tagger.network.config.to_dict()["calibration"]
+    digest = hashlib.sha256(json.dumps([tagger.classes, tagger.thresholds, calibration]).encode())
     for tensor in tagger.network.state_dict().values():
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]

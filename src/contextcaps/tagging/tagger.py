@@ -1,6 +1,6 @@
 """Tag images with a trained model.
 
-tagger = contextcaps.load("runs/first")
+tagger = contextcaps.load()
 for tagging in tagger.tag(["beach.jpg", "street.jpg"]):
     print(tagging.image, [tag.name for tag in tagging.tags])
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 from contextcaps.data.decoding import default_workers, map_in_order
 from contextcaps.data.images import BadImage
 from contextcaps.data.problems import DataError
-from contextcaps.models.loading import load_model
+from contextcaps.models.loading import DEFAULT_MODEL, load_model
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.score_bands import ScoreBands
 from contextcaps.models.trained import Trained
@@ -272,11 +272,13 @@ class Tagger:
         return Tagging(name, tuple(tags), scores=scores, given=known)
 
 
-def load(path: str | Path, device: str | torch.device = "auto") -> Tagger:
-    """Load a trained model for tagging.
+def load(path: str | Path = DEFAULT_MODEL, device: str | torch.device = "auto") -> Tagger:
+    """Load a trained model for tagging; without a name the default of those that are shipped.
 
     Args:
-        path: a run's folder, a model's as `save_pretrained` writes it, or `hf:OWNER/NAME` on the Hugging Face Hub.
+        path: the name of a shipped model (`contextcaps models` lists them), a run's folder, a model's as
+            `save_pretrained` writes it, or `hf:OWNER/NAME` on the Hugging Face Hub. A folder that is called as a
+            shipped model is reached as "./NAME".
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
 
     Raises:

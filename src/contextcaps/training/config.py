@@ -78,8 +78,8 @@ class TrainConfig(Configuration):
     """Where data have a training and a validation part only: keep the latter for tests, validate on a part of train."""
 
     start_from: Annotated[str | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
-    """Start from the backbone of a trained model, with a new head: a run, a model's folder, or hf:OWNER/NAME. Its
-    backbone, image size and normalisation are taken over."""
+    """Start from the backbone of a trained model, with a new head: a shipped model such as coco80, a run, a model's
+    folder, or hf:OWNER/NAME. Its backbone, image size and normalisation are taken over."""
     image_size: Annotated[int | None, tyro.conf.arg(metavar="PIXELS")] = None
     """Side of the images; images of other sizes and shapes are squashed to it. By default that of --from, or 64."""
     backbone: str = "auto"

@@ -24,7 +24,7 @@ from contextcaps.evaluation.predictions import Predictions
 from contextcaps.evaluation.report import Evaluation, evaluate_predictions, write_report
 from contextcaps.evaluation.scoring import class_order, score
 from contextcaps.models import CapsuleNetwork
-from contextcaps.models.loading import load_model
+from contextcaps.models.loading import load_model, shipped_folder
 from contextcaps.models.trained import Trained
 from contextcaps.out_of_memory import is_out_of_memory
 from contextcaps.rank_zero import is_rank_zero
@@ -79,8 +79,9 @@ def evaluate(
     """Measure a model on data, and write the report.
 
     Args:
-        model: a run's folder, a model's folder, or `hf:OWNER/NAME` on the Hugging Face Hub.
-        data: a source's name; by default that of the run, or the one that the model says it was trained on.
+        model: a shipped model's name, a run's folder, a model's folder, or `hf:OWNER/NAME` on the Hugging Face Hub.
+        data: a source's name; by default that of the run, or the one that the model says it was trained on. A shipped
+            model needs it.
         split: of the training data: "train", "val" or "test", by default test, or val where there is no test; of other
             data: one of the source's own splits, by default its test or validation split, or all of it.
         out: the report's folder; by default `evaluation` in the run, or in the current folder.
@@ -103,17 +104,21 @@ def evaluate(
         raise ValueError(f"resamples: expected a whole number of at least 1, got {resamples}")
     if split is not None and not split:
         raise ValueError("split: expected a name, got an empty one")
-    run = Run.open(model) if Path(model, "config.yaml").is_file() else None
+    shipped = shipped_folder(model)
+    if shipped is not None and data is None:
+        raise ValueError(f"data: expected a source, as the data of the shipped model {model} are not part of it")
+    run = Run.open(model) if shipped is None and Path(model, "config.yaml").is_file() else None
     require_writable(_reports(run) if out is None else Path(out), "--out")
     network, trained = load_model(model)
-    config = _configuration(run, trained, data)
-    trained_on = run.config.data if run is not None else None if trained is None else trained.data
+    learned_from = trained if shipped is None else None
+    config = _configuration(run, learned_from, data)
+    trained_on = run.config.data if run is not None else None if learned_from is None else learned_from.data
     own = data is None or absolute_source(data) == trained_on or _has_moved(run, config)
     if data is None:
         require_places(config, f"contextcaps evaluate {model} --data")
     for share in known:
         require_share(share, network.config.num_classes)
-    train_labels = _train_labels(network, run, trained) if known else None  # before the work, not after it
+    train_labels = _train_labels(network, run, learned_from) if known else None  # before the work, not after it
     config = resolve_processes(
         dataclasses.replace(
             config,
@@ -178,7 +183,8 @@ def evaluate(
         }
         if trained is None:
             facts["constant prior"] = "frequencies of these data: the model does not say those of its training data"
-        learned = Path(model) if run is not None else Path(model).parent  # a run's model/ lies in the run
+        place = Path(model) if shipped is None else shipped
+        learned = place if run is not None else place.parent  # a run's model/ lies in the run
         seen = count_seen(learned, part, config) or _seen_by_name(config, name, own, len(part))
         if seen is not None:
             evaluation = dataclasses.replace(evaluation, seen=dataclasses.asdict(seen))
@@ -214,7 +220,10 @@ def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | N
             "anything; train one with --set field=default --known 0.5"
         )
     if run is None and trained is None:
-        raise ValueError("known: the model does not say what it was trained on, which co-occurrence is taken from")
+        raise ValueError(
+            "known: expected a run, or a model's folder that says what it was trained on: the co-occurrence of labels, "
+            "which known labels are compared with, is that of the training data"
+        )
     config = _configuration(run, trained, None)
     source = open_parts(config)["train"].source
     return labels_or_nan(torch.from_numpy(source.targets()))[:, class_order(network, source)]

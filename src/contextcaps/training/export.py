@@ -1,18 +1,23 @@
-"""The exported model of a run: the best epoch's weights, its thresholds, and where it came from."""
+"""The exported model of a run: the best epoch's weights, its calibration and thresholds, and where it came from."""
 
+import dataclasses
 import sys
 
 from contextcaps.models import CapsuleNetwork, ModelConfig
 from contextcaps.models.score_bands import ScoreBand, ScoreBands
+from contextcaps.models.sections import CalibrationConfig
 from contextcaps.models.trained import Trained
 from contextcaps.training.loop import Progress
 from contextcaps.training.runs import Run, versions
+from contextcaps.training.validation import Tuned
 
 __all__ = ["export", "export_best_so_far", "mark_best_if_last"]
 
 
 def export(run: Run, network_config: ModelConfig, progress: Progress, frequencies: list[float]) -> None:
-    """Write the best epoch's network, its thresholds and where it came from into the run's model folder."""
+    """Write the best epoch's network, calibrated, its thresholds and where it came from into the run's model folder."""
+    tuned = Tuned(**progress.tuned)
+    network_config = dataclasses.replace(network_config, calibration=CalibrationConfig(**tuned.calibration))
     state = run.checkpoints.read(run.checkpoints.best)
     network = CapsuleNetwork(network_config, start=False)
     weights = state["network"]
@@ -23,7 +28,7 @@ def export(run: Run, network_config: ModelConfig, progress: Progress, frequencie
     assert best is not None
     network.save_pretrained(run.model_folder)
     Trained(
-        thresholds=tuple(progress.thresholds),
+        thresholds=tuple(tuned.thresholds),
         frequencies=tuple(frequencies),
         seed=run.config.seed,
         data=run.config.data,
@@ -31,9 +36,13 @@ def export(run: Run, network_config: ModelConfig, progress: Progress, frequencie
         split_seed=run.config.split_seed,
         val_as_test=run.config.val_as_test,
         epoch=int(best["epoch"]),
-        metrics={name: value for name, value in best.items() if name.startswith(("val_", "prior_"))},
+        metrics={
+            **{name: value for name, value in best.items() if name.startswith(("val_", "prior_"))},
+            "val_ECE": tuned.calibration_error["after"],
+            "val_ECE_before": tuned.calibration_error["before"],
+        },
         versions=versions(),
-        score_bands=ScoreBands(tuple(ScoreBand(*band) for band in progress.score_bands)),
+        score_bands=ScoreBands(tuple(ScoreBand(*band) for band in tuned.score_bands)),
     ).write(run.model_folder, network_config)
 
 

@@ -44,10 +44,8 @@ class Progress:
     """Sum of this epoch's losses, and their number."""
     history: list[dict[str, float]] = dataclasses.field(default_factory=list)
     """One record of metrics per epoch."""
-    thresholds: list[float] = dataclasses.field(default_factory=list)
-    """[J], tuned at the best epoch."""
-    score_bands: list[tuple[float, int, int]] = dataclasses.field(default_factory=list)
-    """Lowest score, pairs and present pairs of each band of scores, counted at the best epoch."""
+    tuned: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """The fields of `Tuned`: calibration, thresholds and score bands of the best epoch."""
 
     @property
     def best(self) -> dict[str, float] | None:
@@ -214,8 +212,7 @@ class TrainingLoop:
         progress.history.append(record)
         is_best = progress.best is record
         if is_best:
-            tuned = self.validation.tune(result)
-            progress.thresholds, progress.score_bands = tuned.thresholds, tuned.score_bands
+            progress.tuned = dataclasses.asdict(self.validation.tune(result, self.network.config))
         progress.epoch, progress.batch, progress.losses = progress.epoch + 1, 0, []
         # Recorded before it is saved: who resumes from here records nothing of this epoch again.
         self.recorder.end_epoch(progress.history)

@@ -17,6 +17,7 @@ from contextcaps.data.problems import Problem, left_out
 from contextcaps.data.source_registry import absolute_source
 from contextcaps.models import CapsuleNetwork, ModelConfig, model_config
 from contextcaps.models.backbones import require_known_backbone
+from contextcaps.models.loading import shipped_folder
 from contextcaps.models.registry import require_buildable
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.class_weights import class_weights
@@ -149,13 +150,14 @@ def with_absolute_places(config: TrainConfig) -> TrainConfig:
     if isinstance(options.get("pretrained_file"), str):
         options["pretrained_file"] = os.path.abspath(options["pretrained_file"])
     start = config.start_from
+    is_folder = start is not None and shipped_folder(start) is None and os.path.exists(start)
     return dataclasses.replace(
         config,
         data=absolute_source(config.data),
         val_data=None if config.val_data is None else absolute_source(config.val_data),
         cache=None if config.cache is None else os.path.abspath(os.path.expanduser(config.cache)),
         options=options,
-        start_from=os.path.abspath(start) if start is not None and os.path.exists(start) else start,
+        start_from=os.path.abspath(start) if start is not None and is_folder else start,
     )
 
 
@@ -174,6 +176,11 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
         raise ValueError(
             f"known: expected 0 for a network without a field between its decisions, got {config.known}; add "
             "--set field=default"
+        )
+    if network.calibration is not None:
+        raise ValueError(
+            "calibration: expected none for a network that is to be trained, got one; leave it out, training fits it "
+            "at its end"
         )
     require_known_backbone(network.backbone)
     if config.freeze and network.reconstruction:

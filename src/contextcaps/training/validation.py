@@ -8,15 +8,25 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from contextcaps.capsules import length_logits, score_logits
 from contextcaps.data.loading import Loader
 from contextcaps.data.unknown import class_frequencies
-from contextcaps.evaluation.metrics import average_precision, count_bands, tune_thresholds
+from contextcaps.evaluation.metrics import (
+    average_precision,
+    count_bands,
+    count_calibration,
+    fit_platt_scaling,
+    tune_thresholds,
+)
 from contextcaps.evaluation.predictions import Precision, Predictions, predict
-from contextcaps.models import CapsuleNetwork
+from contextcaps.models import CapsuleNetwork, ModelConfig
+from contextcaps.models.calibration import scale_and_shift
+from contextcaps.models.sections import CalibrationConfig
 from contextcaps.training.processes import Fabric
 
 __all__ = ["Tuned", "Validation", "ValidationResult", "mean_loss"]
 
+_LEAST_SCORE = 1e-7  # that counts as such where logits are taken of sigmoids: nearer to 1, single precision has no room
 _ROWS = 256  # of scores whose loss is computed at once: the spread loss compares all pairs of classes
 
 
@@ -34,6 +44,10 @@ class ValidationResult:
 class Tuned:
     """What the validation images say of the scores, as a checkpoint keeps it."""
 
+    calibration: dict[str, float]
+    """Scale and shift of the logits; all else is of the scores that they give."""
+    calibration_error: dict[str, float]
+    """ECE before and after."""
     thresholds: list[float]
     """[J]"""
     score_bands: list[tuple[float, int, int]]
@@ -84,14 +98,26 @@ class Validation:
         result: Any = self.fabric.broadcast(self._measure(found) if self.fabric.is_global_zero else None)
         return dataclasses.replace(result, predictions=found) if self.fabric.is_global_zero else result
 
-    def tune(self, result: ValidationResult) -> Tuned:
-        """Tune the thresholds on what a validation found; all processes call it, and get the same."""
+    def tune(self, result: ValidationResult, network: ModelConfig) -> Tuned:
+        """Fit the calibration, and then the thresholds, to what a validation of a network found.
+
+        All processes call it, and get the same.
+        """
         tuned: Any = None
         if result.predictions is not None:
-            scores, targets = result.predictions.scores, result.predictions.targets  # [n, J]
-            found = tune_thresholds(scores, targets)
-            bands = [dataclasses.astuple(band) for band in count_bands(scores, targets).bands]
-            tuned = Tuned(found.each.tolist(), bands)
+            raw, targets = result.predictions.scores, result.predictions.targets  # [n, J]
+            logits = score_logits(raw, _LEAST_SCORE) if network.scores_are_sigmoids else length_logits(raw)  # [n, J]
+            calibration = CalibrationConfig(*fit_platt_scaling(logits, targets))
+            scores = scale_and_shift(logits, calibration).sigmoid()  # [n, J]
+            tuned = Tuned(
+                calibration=dataclasses.asdict(calibration),
+                calibration_error={
+                    when: float(count_calibration(each, targets).summary()["ECE"])
+                    for when, each in (("before", raw), ("after", scores))
+                },
+                thresholds=tune_thresholds(scores, targets).each.tolist(),
+                score_bands=[dataclasses.astuple(band) for band in count_bands(scores, targets).bands],
+            )
         return self.fabric.broadcast(tuned)
 
     def _measure(self, found: Predictions) -> ValidationResult:

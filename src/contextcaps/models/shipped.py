@@ -1,0 +1,164 @@
+"""The models that are part of the package: what there is, and the command that puts a trained one there.
+
+python -m contextcaps.models.shipped RUN_OR_MODEL NAME
+"""
+
+import argparse
+import dataclasses
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from contextcaps.models import loading
+from contextcaps.models.config import ModelConfig
+from contextcaps.models.network import CapsuleNetwork
+from contextcaps.models.saving import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE, ModelFileError, read_config
+from contextcaps.models.trained import Trained, without_folders
+
+__all__ = ["FIGURES_FILE", "Measured", "ShippedModel", "list_shipped", "ship"]
+
+FIGURES_FILE = "figures.json"
+"""Its name in a shipped model's folder. It has what the model was measured with after it was finished:
+
+    {"test": {"data": "COCO val2017", "mAP": 0.78, "interval": [0.77, 0.79]}}
+"""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_LICENCE = re.compile(r"^license: *(\S.*)$", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A mean average precision, and what it was measured on."""
+
+    data: str
+    mAP: float
+    """From 0 to 1."""
+    interval: tuple[float, float] | None = None
+    """Of 95 %."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ShippedModel:
+    """A model that is part of the package."""
+
+    name: str
+    folder: Path
+    config: ModelConfig
+    size: int
+    """Bytes of its weights on the disk."""
+    held_out: Measured | None
+    """On the part of the training data that chose its weights and thresholds."""
+    test: Measured | None
+    """On images that chose nothing; None where nobody has measured it."""
+    licence: str | None
+    """As its card names it."""
+
+    @property
+    def measured(self) -> Measured | None:
+        """The figure to go by: that of the test, where there is one."""
+        return self.test if self.test is not None else self.held_out
+
+
+def list_shipped() -> list[ShippedModel]:
+    """Return the models that are part of the package, the default first.
+
+    Raises:
+        ModelFileError: a file of one is damaged.
+    """
+    return [_describe(name, loading.SHIPPED / name) for name in loading.shipped_names()]
+
+
+def ship(model: str | Path, name: str, folder: Path | None = None) -> ShippedModel:
+    """Put a trained model among the shipped ones, in half precision and without the folders of this machine.
+
+    A card that a person wrote goes with it; otherwise one is written.
+
+    Args:
+        model: a run's folder, or a model's.
+        name: by which it will be loaded: small letters, digits, - and _.
+        folder: of the shipped models; by default that of this package.
+
+    Raises:
+        ValueError: there is no trained model, the name will not do, or a weight is too large for half precision.
+    """
+    place = (loading.SHIPPED if folder is None else folder) / name
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"name: expected small letters, digits, - and _, such as coco80, got {name!r}")
+    if place.exists():
+        raise ValueError(f"{place}: is there already; remove it first, as its figures are those of other weights")
+    source = loading.model_folder(model)
+    network = CapsuleNetwork.from_pretrained(source)
+    trained = Trained.read(source, network.config)
+    if trained is None:
+        raise ValueError(f"{model}: nothing says that it was trained; only a trained model is shipped")
+    network.config = dataclasses.replace(network.config, pretrained_file=None)
+    trained = dataclasses.replace(
+        trained,
+        data=without_folders(trained.data),
+        val_data=None if trained.val_data is None else without_folders(trained.val_data),
+    )
+    try:
+        place.mkdir(parents=True)
+        if (source / CARD_FILE).is_file():
+            shutil.copyfile(source / CARD_FILE, place / CARD_FILE)
+        network.save_pretrained(place, half=True)
+        trained.write(place, network.config)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    return _describe(name, place)
+
+
+def _describe(name: str, folder: Path) -> ShippedModel:
+    config = read_config(folder / CONFIG_FILE)
+    trained = Trained.read(folder, config)
+    held_out = None
+    if trained is not None and "val_mAP" in trained.metrics:
+        held_out = Measured(f"held-out part of {without_folders(trained.data)}", trained.metrics["val_mAP"])
+    card = folder / CARD_FILE
+    found = _LICENCE.search(card.read_text(encoding="utf-8")) if card.is_file() else None
+    licence = None if found is None else found[1]
+    size = (folder / WEIGHTS_FILE).stat().st_size
+    return ShippedModel(name, folder, config, size, held_out, _test_figure(folder / FIGURES_FILE), licence)
+
+
+def _test_figure(path: Path) -> Measured | None:
+    """Read what a test gave; None where there is no such file."""
+    try:
+        test: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["test"]
+        low, high = (float(value) for value in test["interval"])
+        found = Measured(str(test["data"]), float(test["mAP"]), (low, high))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(
+            f'{path}: expected {{"test": {{"data": NAME, "mAP": SHARE, "interval": [LOW, HIGH]}}}} ({error!r})'
+        ) from None
+    if not 0 <= low <= found.mAP <= high <= 1:
+        raise ModelFileError(
+            f"{path}: expected shares from 0 to 1, the mAP within its interval, got {found.mAP} in [{low}, {high}]"
+        )
+    return found
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m contextcaps.models.shipped", description="Put a trained model among those of the package."
+    )
+    parser.add_argument("model", metavar="RUN_OR_MODEL", help="a run's folder, or a model's")
+    parser.add_argument("name", metavar="NAME", help="by which it will be loaded, such as coco80")
+    words = parser.parse_args()
+    try:
+        shipped = ship(words.model, words.name)
+    except (ValueError, OSError) as error:
+        print(f"contextcaps: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    print(f"{shipped.name}: {shipped.size / 1e6:.1f} MB in {shipped.folder}; add {FIGURES_FILE} when it is measured")
+
+
+if __name__ == "__main__":
+    _main()
