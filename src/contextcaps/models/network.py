@@ -41,8 +41,8 @@ from contextcaps.out_of_memory import is_out_of_memory
 __all__ = ["CapsuleNetwork"]
 
 _PIXELS_AT_ONCE = 1 << 18
-"""Pixels, four images of 256×256, that go through the backbone together on a CPU. The memory of larger feature maps goes
-back to the system after each layer, and asking for it anew takes longer than the convolutions."""
+"""Pixels, four images of 256×256, that go through the backbone together on a CPU. The memory of larger feature maps
+goes back to the system after each layer, and asking for it anew takes longer than the convolutions."""
 _IMAGES_AT_ONCE = 16
 """Images that do so at most, however small; measured with the above (docs/results/speed.md#tagging)."""
 
