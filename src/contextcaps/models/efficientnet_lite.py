@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
-from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from contextcaps.extras import import_extra
 
@@ -141,11 +141,17 @@ class ConvNormAct(nn.Module):
         """
         if not isinstance(self.norm, nn.BatchNorm2d):
             return
-        self.convolution = fuse_conv_bn_eval(self.convolution, self.norm)
+        kept, norm = self.convolution, self.norm
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        weight, bias = fuse_conv_bn_weights(
+            kept.weight, kept.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+        )
+        self.begins_with_zeros = self.stride > 1 and weight.device.type == "cpu"
+        if self.begins_with_zeros:
+            weight = nn.Parameter(pad(weight, (1, 0, 1, 0)))  # [C', C/G, k+1, k+1]
+        kept.weight, kept.bias = weight, bias
         self.norm = nn.Identity()
-        if self.stride > 1 and self.convolution.weight.device.type == "cpu":
-            self.begins_with_zeros = True
-            self.convolution.weight = nn.Parameter(pad(self.convolution.weight, (1, 0, 1, 0)))  # [C', C/G, k+1, k+1]
 
     def _padding(self, size: int) -> tuple[int, int]:
         """Return what is added before and after a side, so that ⌈size / stride⌉ outputs fit; more comes after."""
