@@ -2,15 +2,11 @@
 
 import dataclasses
 import itertools
-import platform
-import sys
 from collections.abc import Iterable, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from contextcaps.atomic import write_atomically
 from contextcaps.documents import Table
@@ -18,6 +14,7 @@ from contextcaps.experiments.bench.cases import HEADS, SIZES, Case, Size, parse_
 from contextcaps.experiments.bench.ceilings import measure_ceilings
 from contextcaps.experiments.bench.floor import count_work, floor_seconds
 from contextcaps.experiments.bench.measuring import in_own_process
+from contextcaps.experiments.bench.outcome import Outcome, machine_facts, make_folder, say
 from contextcaps.experiments.bench.plot import write_sweep
 from contextcaps.experiments.bench.rows import Row, rows_csv
 from contextcaps.experiments.bench.settings import BenchSettings
@@ -26,9 +23,8 @@ from contextcaps.experiments.bench.tables import mebibytes, milliseconds, networ
 from contextcaps.experiments.bench.ways import WAYS, measure_case
 from contextcaps.models.registry import describe_model
 from contextcaps.suggestions import did_you_mean
-from contextcaps.training.processes import device_name
 
-__all__ = ["Bench", "resolve_settings", "run_bench", "show_bench"]
+__all__ = ["Bench", "resolve_settings", "run_bench"]
 
 _HOW_TO_READ = (
     "Time: the median of the repetitions, after a warm-up. Peak: memory with weights, inputs and gradients; "
@@ -39,16 +35,11 @@ _HOW_TO_READ = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench:
-    """A finished benchmark."""
+class Bench(Outcome):
+    """A finished benchmark of the head."""
 
-    folder: Path
-    facts: dict[str, str]
-    """Device, versions, date, ceilings."""
     rows: dict[Case, Row]
     """In the order in which they were measured."""
-    tables: tuple[Table, ...]
-    files: tuple[Path, ...]
 
 
 def run_bench(settings: BenchSettings | None = None, out: Path | str = "runs/bench", progress: bool = True) -> Bench:
@@ -61,14 +52,11 @@ def run_bench(settings: BenchSettings | None = None, out: Path | str = "runs/ben
         progress: a line for each measurement on the error stream.
     """
     settings = resolve_settings(BenchSettings() if settings is None else settings)
-    folder = Path(out).expanduser()
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder}: expected a folder, got a file; choose another with --out")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(out)
     device = torch.device(settings.device)
-    _say("the machine's ceilings", progress)
+    say("the machine's ceilings", progress)
     ceilings = measure_ceilings(device, settings.precisions)
-    _say(f"  {ceilings.words()}", progress)
+    say(f"  {ceilings.words()}", progress)
 
     sizes = _chosen_sizes(settings)
     along = {axis: sweep_sizes(sizes[0], axis, settings.points) for axis in settings.sweep}
@@ -81,7 +69,7 @@ def run_bench(settings: BenchSettings | None = None, out: Path | str = "runs/ben
             row = dataclasses.replace(row, floor=floor)
         rows[case] = row
         outcome = row.reason or f"{milliseconds(row.seconds)} ms, {mebibytes(row.peak)} MiB"
-        _say(f"[{number}/{len(cases)}] {case.words()}: {outcome}", progress)
+        say(f"[{number}/{len(cases)}] {case.words()}: {outcome}", progress)
         write_atomically(folder / "bench.csv", rows_csv(rows))
 
     sweeps = [
@@ -90,25 +78,9 @@ def run_bench(settings: BenchSettings | None = None, out: Path | str = "runs/ben
         for mode in settings.modes
     ]
     tables = (*size_tables(rows, sizes, settings.modes), *map(sweep_table, sweeps), *network_tables(rows.values()))
-    facts = {
-        "device": device_name(device),
-        "versions": f"torch {torch.__version__}, Python {platform.python_version()}",
-        "date": date.today().isoformat(),
-        "ceilings, measured": ceilings.words(),
-    }
+    facts = {**machine_facts(device), "ceilings, measured": ceilings.words()}
     pictures = _write(folder, facts, sweeps, tables)
-    return Bench(folder, facts, rows, tables, (folder / "bench.csv", folder / "bench.md", *pictures))
-
-
-def show_bench(bench: Bench, console: Console) -> None:
-    """Show the tables on the terminal, and where the files are."""
-    for table in bench.tables:
-        table.print(console)
-        console.print()
-    for name, value in bench.facts.items():
-        console.print(f"{name}: {value}", highlight=False)
-    written = ", ".join(path.name for path in bench.files)
-    console.print(f"Written to {bench.folder}: {written}", soft_wrap=True, highlight=False)
+    return Bench(folder, facts, tables, (folder / "bench.csv", folder / "bench.md", *pictures), rows)
 
 
 def resolve_settings(settings: BenchSettings) -> BenchSettings:
@@ -190,8 +162,3 @@ def _check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
         if name not in known:
             hint = f"{did_you_mean(name, known)} Known are {', '.join(known)}".lstrip()
             raise ValueError(f"{what}: there is no {name!r}; {hint}")
-
-
-def _say(line: str, progress: bool) -> None:
-    if progress:
-        print(line, file=sys.stderr, flush=True)

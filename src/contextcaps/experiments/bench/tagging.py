@@ -1,0 +1,254 @@
+"""The benchmark of tagging, as a user meets it: a new process, one image in a running one, and many images."""
+
+import csv
+import dataclasses
+import io
+import itertools
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import torch
+
+from contextcaps.atomic import write_atomically
+from contextcaps.data.decoding import default_workers, map_in_order
+from contextcaps.documents import Column, Table, number, significant
+from contextcaps.experiments.bench.measuring import in_own_process
+from contextcaps.experiments.bench.outcome import Outcome, machine_facts, make_folder, say
+from contextcaps.experiments.bench.photographs import DRAWN, draw_photographs
+from contextcaps.models.loading import DEFAULT_MODEL
+from contextcaps.tagging import NotAnImage, Tagger, find_images, load
+from contextcaps.tagging.pixels import pixels_of
+from contextcaps.training.memory import peak_memory
+
+__all__ = ["TaggingBench", "TaggingRow", "run_tagging_bench"]
+
+_BATCH = 64
+"""Images to compute at once, the default of tagging."""
+_MANY = 4 * _BATCH
+"""Images of a measurement of many."""
+_STARTS = 5
+"""New processes, of which the median counts."""
+_REPETITIONS = 3
+"""Measurements of many images, of which the median counts."""
+_LATENCIES = 20
+"""Single images, at least."""
+
+_HOW_TO_READ = (
+    "New process: from the start of `contextcaps tag IMAGE` to its first row, with everything that is imported and "
+    "loaded. One image: in a running process, from its file to its tags. Many: files to tags; decoding alone and the "
+    "network alone are parts of it. Where both run on the same cores, many images are tagged more slowly than either. "
+    "Processor: time of all cores together for one of many images; other programs disturb it least. "
+    "Peak: memory of the process that tags many images, on a GPU the GPU's. "
+    "Brackets: the fastest and the slowest repetition."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingRow:
+    """What tagging some images took; times in seconds, rates in images per second."""
+
+    images: str
+    """Which ones."""
+    cold_starts: tuple[float, ...]
+    """From the start of a process to its first tag."""
+    latencies: tuple[float, ...]
+    """Of one image in a running process."""
+    many: tuple[float, ...]
+    """Rates from file to tags."""
+    processor: float
+    """Seconds of all cores together for one of many images."""
+    decoding: float
+    """Rate of decoding alone, with as many threads as in tagging."""
+    network: float
+    """Rate of the network alone, in the batches of tagging."""
+    peak: float
+    """Bytes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingBench(Outcome):
+    """A finished benchmark of tagging."""
+
+    rows: tuple[TaggingRow, ...]
+
+
+def run_tagging_bench(
+    model: str = DEFAULT_MODEL,
+    images: Path | None = None,
+    device: str = "auto",
+    seconds: float = 1.0,
+    out: Path | str = "runs/bench",
+    progress: bool = True,
+) -> TaggingBench:
+    """Measure how fast this machine tags images, and write a table into a folder.
+
+    Args:
+        model: a shipped model's name, a run's folder, or a model's.
+        images: a folder with images; without one, drawn scenes of two sizes, with noise.
+        device: auto, cpu or cuda.
+        seconds: to spend on single images, at least.
+        out: the folder; files of the same names in it are replaced.
+        progress: a line for each measurement on the error stream.
+
+    Raises:
+        ModelFileError: there is no such model.
+        ValueError: the folder has no images, or tagging failed.
+    """
+    folder = make_folder(out)
+    tagger = load(model, device)  # first, as it may be refused
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="contextcaps-bench-") as temporary:
+        for name, files in _chosen(images, Path(temporary)).items():
+            say(f"{name}: new processes", progress)
+            cold_starts = tuple(cold_start(model, files[0], device) for _ in range(_STARTS))
+            say(f"{name}: one image, and {_MANY} images {_REPETITIONS} times", progress)
+            rows.append(in_own_process(measure_tagging, name, cold_starts, model, files, device, seconds))
+    config = tagger.network.config
+    height, width = config.image_size
+    facts = {
+        "model": f"{model} ({config.model} on {config.backbone}, {width}×{height} px, {config.num_classes} classes)",
+        **machine_facts(tagger.device),
+        "Pillow": PIL.__version__,
+        "threads": f"{torch.get_num_threads()} of the network, {default_workers()} that decode",
+        "batch": f"{_BATCH} images",
+    }
+    table = tagging_table(rows)
+    write_atomically(folder / "tagging.csv", tagging_csv(rows))
+    lines = ["# Benchmark of tagging\n", *(f"- {name}: {value}" for name, value in facts.items()), ""]
+    write_atomically(folder / "tagging.md", "\n".join([*lines, table.to_markdown()]))
+    return TaggingBench(folder, facts, (table,), (folder / "tagging.csv", folder / "tagging.md"), tuple(rows))
+
+
+def tag_words(model: str, image: Path, device: str) -> list[str]:
+    """Return the words of the command that tags an image."""
+    return ["tag", str(image), "--model", model, "--format", "jsonl", "--device", device, "--quiet"]
+
+
+def cold_start(model: str, image: Path, device: str) -> float:
+    """Return the seconds from the start of the command in a new process to its first row.
+
+    Raises:
+        ValueError: the command failed.
+    """
+    command = [sys.executable, "-m", "contextcaps", *tag_words(model, image, device)]
+    with tempfile.TemporaryFile() as errors:
+        began = time.perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
+            assert process.stdout is not None
+            row = process.stdout.readline()
+            taken = time.perf_counter() - began
+        if process.returncode or not row:
+            errors.seek(0)
+            (*_, last) = errors.read().decode(errors="replace").splitlines() or [row.decode(errors="replace")]
+            raise ValueError(f"{image}: it could not be tagged with {model}: {last.strip()}")
+    return taken
+
+
+def measure_tagging(
+    name: str, cold_starts: tuple[float, ...], model: str, files: Sequence[Path], device: str, seconds: float
+) -> TaggingRow:
+    """Measure single images and many of them in this process, whose memory counts."""
+    tagger = load(model, device)
+    many = list(itertools.islice(itertools.cycle(files), _MANY))
+    for file in files[:2]:  # a warm-up
+        tagger.tag(file, on_bad="stop")
+    latencies: list[float] = []
+    while len(latencies) < _LATENCIES or sum(latencies) < seconds:
+        latencies.append(_timed(tagger.tag, many[len(latencies) % _MANY]))
+    began = time.process_time()
+    rates = tuple(_MANY / _timed(tagger.tag, many) for _ in range(_REPETITIONS))
+    processor = (time.process_time() - began) / (_REPETITIONS * _MANY)
+    peak = float(peak_memory()["bytes"]) or math.nan
+    decoding, network = (statistics.median(each) for each in _alone(tagger, many))
+    return TaggingRow(name, cold_starts, tuple(latencies), rates, processor, decoding, network, peak)
+
+
+def _alone(tagger: Tagger, many: Sequence[Path]) -> tuple[list[float], list[float]]:
+    """Return rates of decoding alone, and of the network alone, with everything decoded."""
+    size, workers = tagger.network.config.image_size, default_workers()
+    decoding, network = [], []
+    for _ in range(_REPETITIONS):
+        pixels: list[np.ndarray] = []
+        with ThreadPoolExecutor(workers, "decode") as pool:
+            decoded = map_in_order(pool, lambda file: pixels_of(file, size), many, _BATCH)
+            decoding.append(len(many) / _timed(pixels.extend, decoded))
+        batches = torch.from_numpy(np.stack(pixels)).split(_BATCH)  # each [B, 3, H, W]
+        network.append(len(many) / _timed(list, map(tagger.scores, batches)))
+    return decoding, network
+
+
+def tagging_table(rows: Sequence[TaggingRow]) -> Table:
+    """Return one table with a row for each kind of image."""
+    columns = (
+        Column("images", align="left"),
+        Column("new process, s", _with_range(1)),
+        Column("one image, ms: median", significant),
+        Column("95 %", significant),
+        Column("many, images/s", _with_range(1)),
+        Column("decoding alone", lambda rate: number(rate, 1)),
+        Column("network alone", lambda rate: number(rate, 1)),
+        Column("processor, ms/image", lambda seconds: significant(1e3 * seconds)),
+        Column("peak, MiB", lambda size: number(size / 2**20)),
+    )
+    cells = []
+    for row in rows:
+        single = (1e3 * statistics.median(row.latencies), 1e3 * float(np.quantile(row.latencies, 0.95)))
+        cells.append(
+            (row.images, row.cold_starts, *single, row.many, row.decoding, row.network, row.processor, row.peak)
+        )
+    return Table("Tagging", columns, cells, (_HOW_TO_READ,))
+
+
+def tagging_csv(rows: Sequence[TaggingRow]) -> str:
+    """Return everything as CSV, a line for each kind of image; several repetitions stand in one field."""
+    buffer = io.StringIO()
+    fields = [field.name for field in dataclasses.fields(TaggingRow)]
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(fields)
+    for row in rows:
+        writer.writerow(_spelt(getattr(row, name)) for name in fields)
+    return buffer.getvalue()
+
+
+def _spelt(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_spelt, value))
+    return value if isinstance(value, str) else f"{value:.6g}" if math.isfinite(value) else ""
+
+
+def _with_range(digits: int) -> Callable[[Sequence[float]], str]:
+    def written(values: Sequence[float]) -> str:
+        least, most = (number(value, digits) for value in (min(values), max(values)))
+        return f"{number(statistics.median(values), digits)} [{least} to {most}]"
+
+    return written
+
+
+def _chosen(images: Path | None, temporary: Path) -> dict[str, list[Path]]:
+    """Return files to tag by what they are: those of a folder, or drawn ones."""
+    if images is None:
+        names = {drawn: f"drawn, {drawn.width}×{drawn.height}" for drawn in DRAWN}
+        return {name: draw_photographs(temporary / f"{drawn.width}", drawn) for drawn, name in names.items()}
+    if not images.is_dir():
+        found = "a file" if images.exists() else "nothing there"
+        raise ValueError(f"--images {images}: expected a folder with images, got {found}")
+    files = [Path(found) for found in find_images([images]) if not isinstance(found, NotAnImage)]
+    if not files:
+        raise ValueError(f"--images {images}: no images in this folder; leave --images out for drawn ones")
+    return {str(images): files}
+
+
+def _timed(call: Callable[..., Any], *arguments: Any) -> float:
+    began = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - began
