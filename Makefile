@@ -30,6 +30,7 @@ docs: .venv/.ready
 figures: .venv/.ready
 	$(BIN)/python docs/figures/architecture.py
 	$(BIN)/python docs/figures/scenes.py
+	$(BIN)/python docs/figures/photographs.py
 	$(BIN)/python docs/figures/evidence.py
 
 clean:

@@ -133,10 +133,18 @@ def test_folders_that_hold_something_else(tmp_path, whole) -> None:
     with pytest.raises(RunError, match=r"holds an ablation with other settings \(epochs: 2, now 3\)"):
         run_demo(dataclasses.replace(whole.config, epochs=3))
     with pytest.raises(RunError, match="expected an empty or a new folder"):
-        run_demo(dataclasses.replace(whole.config, out=whole.run))
-    (tmp_path / "file").write_text("", encoding="utf-8")
+        run_demo(dataclasses.replace(whole.config, out=_with_scenes(tmp_path / "one").parent))
+    _with_scenes(tmp_path / "two").rename(tmp_path / "two" / "other")
+    (tmp_path / "two" / "scenes").write_text("", encoding="utf-8")
     with pytest.raises(RunError, match="got a file"):
-        run_demo(dataclasses.replace(whole.config, out=tmp_path / "file"))
+        run_demo(dataclasses.replace(whole.config, out=tmp_path / "two"))
+
+
+def _with_scenes(folder: Path) -> Path:
+    """Make a folder that holds something else in the place of the demo's training, and return that."""
+    (folder / "scenes").mkdir(parents=True)
+    (folder / "scenes" / "letter.txt").write_text("Dear reader", encoding="utf-8")
+    return folder / "scenes"
 
 
 def test_the_demo_is_an_ablation_that_can_grow(whole) -> None:

@@ -10,11 +10,13 @@ from small_run import small_config
 
 from contextcaps.data.loading import Batch
 from contextcaps.data.unknown import UNKNOWN
+from contextcaps.data.visibility import BatchBoxes
 from contextcaps.evaluation.metrics.ranking import average_precision
 from contextcaps.models import create_model, list_models, model_config
+from contextcaps.training.config import TrainConfig
 from contextcaps.training.ema import EMA
 from contextcaps.training.losses import LOSSES, margin_loss
-from contextcaps.training.step import TaggingModule, parameter_groups
+from contextcaps.training.step import OpaqueBatch, TaggingModule, parameter_groups
 
 CLASSES = 5
 
@@ -270,3 +272,22 @@ def test_an_unknown_class_is_not_reconstructed(tmp_path) -> None:
     error = (rebuilt - data.images / 255).square().sum() / len(data)
     expected = margin_loss(output.scores, data.targets) + 0.25 * error
     torch.testing.assert_close(made.training_step(data, 0)["loss"], expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_step_on_a_gpu_never_waits_for_it() -> None:
+    config = TrainConfig(known=0.5, image_size=32)
+    network = create_model("contextcaps", 5, 32, "small", capsules={"types": 2}).cuda()
+    module = TaggingModule(network, config, total_steps=4).cuda()
+    boxes = BatchBoxes(torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.int64), torch.rand(1, 4))
+    images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8).pin_memory()
+    targets = torch.ones(4, 5, dtype=torch.uint8).pin_memory()
+    batch = Batch(images, targets, np.arange(4), ("a", "b", "c", "d"), 0, 0, boxes)
+    for waits in ("default", "error"):  # kernels are compiled in the first step, which may wait
+        torch.cuda.set_sync_debug_mode(waits)
+        try:
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = module.training_step(OpaqueBatch(batch.to("cuda")), 0)["loss"]
+            loss.backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")

@@ -13,15 +13,18 @@ __all__ = ["DemoCommand"]
 
 @dataclasses.dataclass(frozen=True)
 class DemoCommand(Command):
-    """Train capsnet and contextcaps on drawn scenes, compare them, tag six images.
+    """Tag six photographs with the shipped model; then train and compare two models on drawn scenes.
 
-    Takes minutes on two cores. Stopped or killed, it goes on when called again.
+    The tags take seconds, the training minutes on two cores. Stopped or killed, it goes on when called again.
     """
 
     config: Annotated[DemoConfig, tyro.conf.arg(name="")] = dataclasses.field(default_factory=DemoConfig)
-    """Where, and with which seed."""
+    """Which photographs, where to write, and with which seed."""
 
     def run(self) -> None:
         from contextcaps.experiments.demo import run_demo, show_demo
+        from contextcaps.experiments.photographs import show_photographs, tag_photographs
 
-        show_demo(run_demo(self.config), CommandConsole())
+        console = CommandConsole()
+        show_photographs(tag_photographs(self.config.photographs, self.config.out), console)
+        show_demo(run_demo(self.config), console)

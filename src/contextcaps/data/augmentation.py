@@ -156,7 +156,8 @@ def augment_images(images: Tensor, parameters: AugmentationParameters) -> Tensor
     pixels = images if images.dtype == torch.float64 else images.float()
     if images.dtype == torch.uint8:
         pixels = pixels / 255
-    columns, rows = _source_coordinates(parameters, *images.shape[2:])  # [B, W], [B, H]
+    height, width = images.shape[2:]
+    columns, rows = _source_coordinates(parameters, height, width, images.device)  # [B, W], [B, H]
     # Coordinates of pixel centres, computed here rather than by a matrix product, which accelerators round to 10 bits
     # where TF32 is on. With aligned corners kornia takes them as they are; with the border repeated, this is a resize.
     shape = (count, *images.shape[2:])
@@ -181,15 +182,19 @@ def augment_images(images: Tensor, parameters: AugmentationParameters) -> Tensor
     return pixels.to(images.dtype)
 
 
-def _source_coordinates(parameters: AugmentationParameters, height: int, width: int) -> tuple[Tensor, Tensor]:
+def _source_coordinates(
+    parameters: AugmentationParameters, height: int, width: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Return where in the image each column [B, W] and row [B, H] of the result comes from, in pixels, float64.
 
-    Pixel x covers x to x + 1, so its centre is at x + ½; the coordinates here are ½ less.
+    Pixel x covers x to x + 1, so its centre is at x + ½; the coordinates here are ½ less. They are computed where the
+    images are: from pageable memory, more than 64 kB are copied to a GPU only when it has done all work before.
     """
-    left, top, right, bottom = parameters.crops.double()[:, :, None].unbind(dim=1)  # [B, 1]
-    across = (torch.arange(width, dtype=torch.float64) + 0.5) / width  # [W], fractions of the crop
-    across = torch.where(parameters.flips[:, None], 1 - across, across)  # [B, W]
-    down = (torch.arange(height, dtype=torch.float64) + 0.5) / height  # [H]
+    crops, flips = parameters.crops.to(device), parameters.flips.to(device)
+    left, top, right, bottom = crops.double()[:, :, None].unbind(dim=1)  # [B, 1]
+    across = (torch.arange(width, dtype=torch.float64, device=device) + 0.5) / width  # [W], fractions of the crop
+    across = torch.where(flips[:, None], 1 - across, across)  # [B, W]
+    down = (torch.arange(height, dtype=torch.float64, device=device) + 0.5) / height  # [H]
     return (left + (right - left) * across) * width - 0.5, (top + (bottom - top) * down) * height - 0.5
 
 

@@ -23,6 +23,8 @@ class DemoConfig:
     """Where runs, tables and pictures go; what a demo has finished there is used again."""
     seed: int = 0
     """Seed of everything that is random in training, and of the choice of the six images."""
+    photographs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILES...")] = ()
+    """Your own photographs to tag first: files, folders or patterns. By default six that other packages bring."""
     cache: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder for prepared copies, instead of the user's cache."""
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -49,7 +51,7 @@ class DemoConfig:
                 SMALL_TRAINING,
                 data=small_scenes(side, self.images, "train"),
                 val_data=small_scenes(side, self.validation_images, "validation"),
-                out=str(self.out),
+                out=str(self.out / "scenes"),  # an ablation wants a folder of its own
                 cache=None if self.cache is None else str(self.cache),
                 seed=self.seed,
                 epochs=self.epochs,

@@ -25,7 +25,7 @@ from contextcaps.evaluation.report import Evaluation, evaluate_predictions, writ
 from contextcaps.evaluation.scoring import class_order, score
 from contextcaps.models import CapsuleNetwork
 from contextcaps.models.loading import load_model, shipped_folder
-from contextcaps.models.trained import Trained
+from contextcaps.models.trained import Trained, without_folders
 from contextcaps.out_of_memory import is_out_of_memory
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.config import TrainConfig
@@ -192,7 +192,7 @@ def evaluate(
             facts["in its validation part"] = f"{seen.val:,} of {seen.of:,} images"
             if seen.train:
                 print(f"warning: {seen.warning(model)}", file=sys.stderr, flush=True)
-        title = f"{network.config.model} on {config.data}, {name}"
+        title = f"{network.config.model} on {without_folders(config.data)}, {name}"
         files = write_report(evaluation, folder, title, facts)
         if worth is not None:
             files += write_known(worth, folder, title, facts)

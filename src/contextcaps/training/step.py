@@ -157,8 +157,8 @@ class TaggingModule(LightningModule):
             batch = self._augment(batch)
         targets = batch.targets  # [B, J], 255 where unknown
         given = reveal(targets, self.config.known) if self.config.known > 0 else None  # [B, J]
-        output = forward_batch(self.network, batch, None if given is None else known_labels(targets, given))
-        with unchecked():  # a NaN is the loop's to find and to explain
+        with unchecked():  # a NaN is the loop's to find and to explain; to look for it here would wait for a GPU
+            output = forward_batch(self.network, batch, None if given is None else known_labels(targets, given))
             weights = None if given is None else loss_weights(given, is_unknown(targets))  # [B, J]
             loss = self.loss(output.scores, targets, weights, output.logits)
         if self.reconstruction > 0 and isinstance(batch, Batch):

@@ -32,10 +32,13 @@ def reveal(targets: Tensor, most: float) -> Tensor:
     images, classes = targets.shape
     # On the CPU wherever the batch is, so that a run draws the same on every device.
     shares = torch.rand(images, 1) * most * (torch.rand(images, 1) < 0.5)  # [B, 1]
-    unknown = is_unknown(targets).cpu()  # [B, J]
-    drawn = torch.rand(images, classes).masked_fill_(unknown, torch.inf)  # [B, J]
+    drawn = torch.rand(images, classes)  # [B, J]
+    if targets.is_cuda:  # without page-locked memory, the copy would wait for the GPU
+        drawn = drawn.pin_memory()
+    unknown = is_unknown(targets)  # [B, J]
+    drawn = drawn.to(targets.device, non_blocking=True).masked_fill(unknown, torch.inf)  # [B, J]
     ranks = drawn.argsort(dim=1).argsort(dim=1)  # [B, J], those of unknown labels last
-    return (ranks < (shares * (~unknown).sum(dim=1, keepdim=True)).floor()).to(targets.device)
+    return ranks < (shares.to(targets.device) * (~unknown).sum(dim=1, keepdim=True)).floor()  # [B, J]
 
 
 def loss_weights(given: Tensor, unknown: Tensor) -> Tensor:

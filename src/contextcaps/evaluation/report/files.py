@@ -11,6 +11,7 @@ from contextcaps.documents import counted, facts_table, literal
 from contextcaps.evaluation.report.evaluation import Evaluation
 from contextcaps.evaluation.report.plots import PICTURES, draw_pictures
 from contextcaps.evaluation.report.tables import classes_table, metrics_table, tuned_warning
+from contextcaps.models.trained import without_folders
 
 __all__ = ["json_text", "write_report"]
 
@@ -30,7 +31,8 @@ def write_report(evaluation: Evaluation, folder: Path, title: str, facts: Mappin
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = draw_pictures(evaluation, folder, title, facts)
+    passed_on = {key: without_folders(str(value)) if key == "data" else value for key, value in facts.items()}
+    pictures = draw_pictures(evaluation, folder, title, passed_on)
     # The documents come last: where they are, the plots they speak of are, too.
     write_atomically(folder / "evaluation.json", json_text(title, facts, evaluation.to_dict()))
     write_atomically(folder / "evaluation.md", _markdown(evaluation, title, facts))
