@@ -17,13 +17,15 @@ _OF_TAGGING = ("device", "seconds")
 
 @dataclasses.dataclass(frozen=True)
 class BenchCommand(Command):
-    """Measure time and memory of the capsule head: eager, compiled, triton, lean. With --tagging: of tagging.
+    """Measure time and memory of the capsule head: eager, compiled, triton, lean.
 
-    Beside the ways to compute the head stand the machine's ceilings and the floor that follows from them.
+    Beside them stand the machine's ceilings and the floor that follows from them.
+
+    With --tagging, measure how fast images are tagged instead.
     """
 
     tagging: Flag = False
-    """Measure tagging instead: the first tag of a new process, one image, many images, decoding and network alone."""
+    """Measure tagging: the first tag of a new process, one image, many images, decoding alone, the network alone."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME_OR_PATH")] = None
     """With --tagging: a shipped model (coco80 by default), a run's folder or a model's."""
     images: Folder = None
