@@ -157,7 +157,10 @@ def augment_images(images: Tensor, parameters: AugmentationParameters) -> Tensor
     if images.dtype == torch.uint8:
         pixels = pixels / 255
     height, width = images.shape[2:]
-    columns, rows = _source_coordinates(parameters, height, width, images.device)  # [B, W], [B, H]
+    # From pageable memory, more than 64 kB are copied to a CUDA device only when it has done all work before. Others may
+    # have no float64.
+    where = images.device if images.is_cuda else torch.device("cpu")
+    columns, rows = _source_coordinates(parameters, height, width, where)  # [B, W], [B, H]
     # Coordinates of pixel centres, computed here rather than by a matrix product, which accelerators round to 10 bits
     # where TF32 is on. With aligned corners kornia takes them as they are; with the border repeated, this is a resize.
     shape = (count, *images.shape[2:])
@@ -187,8 +190,7 @@ def _source_coordinates(
 ) -> tuple[Tensor, Tensor]:
     """Return where in the image each column [B, W] and row [B, H] of the result comes from, in pixels, float64.
 
-    Pixel x covers x to x + 1, so its centre is at x + ½; the coordinates here are ½ less. They are computed where the
-    images are: from pageable memory, more than 64 kB are copied to a GPU only when it has done all work before.
+    Pixel x covers x to x + 1, so its centre is at x + ½; the coordinates here are ½ less.
     """
     crops, flips = parameters.crops.to(device), parameters.flips.to(device)
     left, top, right, bottom = crops.double()[:, :, None].unbind(dim=1)  # [B, 1]
