@@ -157,8 +157,8 @@ def augment_images(images: Tensor, parameters: AugmentationParameters) -> Tensor
     if images.dtype == torch.uint8:
         pixels = pixels / 255
     height, width = images.shape[2:]
-    # From pageable memory, more than 64 kB are copied to a CUDA device only when it has done all work before. Others may
-    # have no float64.
+    # From pageable memory, more than 64 kB are copied to a CUDA device only when it has done all work before; so they
+    # are computed there. Other devices may have no float64.
     where = images.device if images.is_cuda else torch.device("cpu")
     columns, rows = _source_coordinates(parameters, height, width, where)  # [B, W], [B, H]
     # Coordinates of pixel centres, computed here rather than by a matrix product, which accelerators round to 10 bits
