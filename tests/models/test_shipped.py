@@ -150,7 +150,7 @@ def test_an_unknown_name_is_told_what_there_is(name, hint, run, shipped, monkeyp
 
 @pytest.mark.long
 def test_the_command_that_ships() -> None:
-    words = [sys.executable, "-m", "contextcaps.models.shipped", "nowhere/at/all", "coco80"]
+    words = [sys.executable, "-m", "contextcaps.models.shipped", "nowhere/at/all", "other"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "contextcaps: nowhere/at/all: no such folder; expected that of a run or of a model\n"

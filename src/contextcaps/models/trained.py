@@ -128,12 +128,11 @@ class Trained:
         """Return the model card in Markdown."""
         names = _class_names(config)
         shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-        height, width = config.image_size
         rows = {
             "classes": f"{len(names)}: {shown}",
             "trained on": without_folders(self.data),
             "validated on": "a part of it" if self.val_data is None else without_folders(self.val_data),
-            "images": f"squashed to {height}×{width} px",
+            "images": f"squashed to {config.image_size_text}",
             "seed": self.seed,
             "epochs": self.epoch,
         }
