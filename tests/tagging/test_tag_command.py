@@ -69,7 +69,7 @@ def test_photographs_beside_the_settings_of_a_model_are_no_run(model, album, cap
     (album / "model").mkdir()
     shutil.copy(model / "config.json", album / "model")
     code, out, _ = _run([album, "--quiet", "--model", model], capsys)
-    assert (code, out.count('"tags"')) == (1, 9)
+    assert (code, out.count('"tags"')) == (1, 8)
     shutil.copy(model / "model.safetensors", album / "model")
     code, out, err = _run([album, "--quiet", "--model", model], capsys)
     assert (code, out) == (2, "")
