@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["did_you_mean", "did_you_mean_run", "nearest"]
+__all__ = ["did_you_mean", "did_you_mean_run", "nearest", "there_is_no"]
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -28,6 +28,19 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     near = nearest(word, known)
     return "" if near is None else f"did you mean {near!r}?"
+
+
+def there_is_no(word: str, known: Iterable[str]) -> str:
+    """Say that a word is not known, which one may have been meant, and which are known.
+
+    >>> there_is_no("capsnat", ["capsnet", "gap"])
+    "there is no 'capsnat'; did you mean 'capsnet'? Known are capsnet, gap"
+    >>> there_is_no("zebra", ["capsnet", "gap"])
+    "there is no 'zebra'; known are capsnet, gap"
+    """
+    known = list(known)
+    hint = did_you_mean(word, known)
+    return f"there is no {word!r}; {f'{hint} Known' if hint else 'known'} are {', '.join(known)}"
 
 
 def did_you_mean_run(path: Path) -> str:

@@ -1,11 +1,13 @@
 """contextcaps models: the list, one model step by step, all of them."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 import contextcaps
 from contextcaps.cli import main
+from contextcaps.models import loading
 from contextcaps.models.shipped import ship
 from contextcaps.models.trained import Trained
 
@@ -39,12 +41,23 @@ def test_models_shows_a_shipped_one(coco80, capsys) -> None:
         assert text in printed
     for words, message in (
         ("coco80 --classes 3 --backbone small", "--classes, --backbone: coco80 is trained"),
+        ("zebra", "model: there is no 'zebra'; known are coco80, capsnet,"),
         ("coco8", "there is no 'coco8'; did you mean 'coco80'? Known are coco80, capsnet,"),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["models", *words.split()])
         assert stop.value.code == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_name_in_capitals_is_unknown_also_where_the_file_system_finds_its_folder(coco80, capsys, monkeypatch) -> None:
+    if not coco80.with_name("COCO80").exists():
+        shutil.copytree(coco80, coco80.with_name("COCO80"))
+        monkeypatch.setattr(loading, "shipped_names", lambda: ["coco80"])
+    with pytest.raises(SystemExit) as stop:
+        main(["models", "COCO80"])
+    assert stop.value.code == 2
+    assert "model: there is no 'COCO80'; did you mean 'coco80'? Known are coco80," in capsys.readouterr().err
 
 
 def test_models_lists_the_presets(shipped, capsys) -> None:

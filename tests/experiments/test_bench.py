@@ -248,7 +248,7 @@ def test_a_run_without_a_sweep_has_no_picture(tmp_path) -> None:
     ("words", "message"),
     [
         (["--sizes", "papr"], "sizes: there is no 'papr'; did you mean 'paper'?"),
-        (["--heads", "gap"], "heads: there is no 'gap'; Known are capsnet"),
+        (["--heads", "gap"], "heads: there is no 'gap'; known are capsnet"),
         (["--ways", "quick"], "ways: there is no 'quick'"),
         (["--precisions", "fp8"], "--precisions"),
         (["--sweep", "A"], "--sweep"),

@@ -1,6 +1,8 @@
 """The demo's first part: photographs that other packages bring, tagged by the shipped model."""
 
 import importlib.util
+import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from contextcaps.experiments.photographs import bundled_photographs, show_photographs, tag_photographs
+from contextcaps.training.runs import RunError
 
 
 def test_six_photographs_come_with_other_packages() -> None:
@@ -25,6 +28,25 @@ def test_a_missing_package_is_named_with_the_extra(monkeypatch) -> None:
         bundled_photographs()
 
 
+def test_a_folder_that_will_not_do_is_refused_first(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "notes").write_text("mine")
+    for folder in (tmp_path / "notes", tmp_path / "notes" / "demo"):
+        with pytest.raises(RunError, match=r"notes is a file; expected a folder; choose another with --out$"):
+            tag_photographs(("nonsense.jpg",), folder)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(RunError, match=r"demo: .* may not be written to; choose another folder with --out$"):
+        tag_photographs(("nonsense.jpg",), tmp_path / "demo")
+
+
+def test_where_none_can_be_read_there_is_no_page(tmp_path: Path) -> None:
+    names = (str(tmp_path / "nonsense.jpg"), str(tmp_path / "more.jpg"))
+    with pytest.raises(
+        ValueError, match=r"^photographs: none of 2 could be read; .*/nonsense.jpg: there is no such fi"
+    ):
+        tag_photographs(names, tmp_path / "demo")
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.long
 def test_the_shipped_model_tags_them_sensibly(tmp_path: Path) -> None:
     found = tag_photographs((), tmp_path / "demo")
@@ -34,7 +56,7 @@ def test_the_shipped_model_tags_them_sensibly(tmp_path: Path) -> None:
     assert {"cup", "dining table"} <= set(names["coffee"])
     assert {"person", "tie"} == set(names["grace_hopper"][:2])
     assert found.page.read_text("utf-8").count("data:image/jpeg;base64,") == 6
-    console = Console(record=True, width=80, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(record=True, width=80, file=io.StringIO())
     show_photographs(found, console)
     shown = console.export_text()
     assert "chelsea.png" in shown

@@ -52,7 +52,7 @@ def test_it_is_listed_and_loaded_by_its_name(run, shipped) -> None:
     assert shipped_names() == ["coco80", "other"]
     first = list_shipped()[0]
     assert (first.name, first.config.class_names, first.licence) == ("coco80", NAMES, "apache-2.0")
-    assert first.measured == Measured("held-out part of coco:coco", 0.7)
+    assert first.measured == Measured("table:mine.csv", 0.7)  # not a part of the training data
     images = torch.rand(1, 3, 32, 32)
     expected = load_model(run)[0](images).scores
     for network, trained in (load_model(), load_model("coco80")):
@@ -73,12 +73,33 @@ def test_a_folder_of_the_same_name_is_reached_as_a_path(run, shipped, tmp_path, 
     assert shipped_folder("") is shipped_folder(".") is shipped_folder("..") is None
 
 
+def test_the_figures_of_both_parts(run, shipped) -> None:
+    path = ship(run, "coco80").folder / "figures.json"
+    held_out = '"held_out": {"data": "some of train2017", "mAP": 0.696, "interval": [0.686, 0.704]}'
+    test = '"test": {"data": "val2017", "mAP": 0.7, "interval": [0.69, 0.71]}'
+    expected = Measured("some of train2017", 0.696, (0.686, 0.704)), Measured("val2017", 0.7, (0.69, 0.71))
+    left = Measured("table:mine.csv", 0.7)
+    for text, figures in (
+        (f"{{{held_out}, {test}}}", expected),
+        (f"{{{held_out}}}", (expected[0], None)),
+        (f"{{{test}}}", (left, expected[1])),
+        ("{}", (left, None)),
+    ):
+        path.write_text(text)
+        (found,) = list_shipped()
+        assert (found.held_out, found.test) == figures
+
+
 def test_the_figures_of_a_test(run, shipped) -> None:
     path = ship(run, "coco80").folder / "figures.json"
     path.write_text('{"test": {"data": "val2017", "mAP": 0.78, "interval": [0.77, 0.79]}}')
     assert list_shipped()[0].measured == Measured("val2017", 0.78, (0.77, 0.79))
     for text, message in (
         ("{", "figures.json: expected {"),
+        ("[]", "figures.json: expected {"),
+        ('{"test": 0.7}', "figures.json: expected {"),
+        ('{"heldout": {"data": "val2017", "mAP": 0.78, "interval": [0.77, 0.79]}}', "there is no 'heldout'"),
+        ('{"held_out": {"data": "x", "mAP": 2, "interval": [1, 3]}}', "held_out: expected shares from 0 to 1"),
         ('{"test": {"data": "val2017", "mAP": 0.78}}', "'interval'"),
         ('{"test": {"data": "val2017", "mAP": 78, "interval": [77, 79]}}', r"shares from 0 to 1, .* got 78.0 in"),
         ('{"test": {"data": "val2017", "mAP": 0.7, "interval": [0.77, 0.79]}}', "the mAP within its interval, got 0.7"),
@@ -150,7 +171,7 @@ def test_an_unknown_name_is_told_what_there_is(name, hint, run, shipped, monkeyp
 
 @pytest.mark.long
 def test_the_command_that_ships() -> None:
-    words = [sys.executable, "-m", "contextcaps.models.shipped", "nowhere/at/all", "another"]
+    words = [sys.executable, "-m", "contextcaps.models.shipped", "nowhere/at/all", "other"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "contextcaps: nowhere/at/all: no such folder; expected that of a run or of a model\n"

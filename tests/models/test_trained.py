@@ -70,13 +70,22 @@ def test_the_card_says_what_it_is(model, folder) -> None:
         assert text in card
 
 
+def test_the_card_says_whether_classes_have_thresholds_of_their_own(model) -> None:
+    card = TRAINED.card(model[0].config)
+    assert "from a threshold of its own, tuned on the validation images." in card
+    assert "one threshold for all classes, " not in card
+    card = dataclasses.replace(TRAINED, thresholds=(0.328125,) * 3).card(model[0].config)
+    assert "class counts as present from 0.328 on, one threshold for all classes, tuned on the valid" in card
+    assert "of its own" not in card
+
+
 def test_the_card_says_how_scores_are_calibrated(model) -> None:
     config = dataclasses.replace(model[0].config, calibration=CalibrationConfig(1.25, -0.5))
     text = "| scores | sigmoid(1.25 × logit − 0.5), fitted on the validation images"
     assert f"{text} |" in TRAINED.card(config)
     errors = {"val_ECE": 0.0123, "val_ECE_before": 0.0567}
     card = dataclasses.replace(TRAINED, metrics=errors).card(config)
-    assert f"{text}; expected calibration error there 1.23 %, 5.67 % before |" in card
+    assert f"{text}; expected calibration error there 1.23 %, 5.67 % before calibration |" in card
     assert "| scores |" not in TRAINED.card(model[0].config)
 
 

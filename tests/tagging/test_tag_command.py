@@ -1,8 +1,10 @@
 """contextcaps tag: rows, exit codes, what goes to which stream, and being stopped."""
 
+import errno
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,6 +65,39 @@ def test_a_model_in_the_place_of_an_image_is_refused_in_one_line(model, album, s
         assert err == f"contextcaps: {name}: {kind}; tag with it: --model {name}\n"
 
 
+def test_photographs_beside_the_settings_of_a_model_are_no_run(model, album, capsys) -> None:
+    (album / "model").mkdir()
+    shutil.copy(model / "config.json", album / "model")
+    code, out, _ = _run([album, "--quiet", "--model", model], capsys)
+    assert (code, out.count('"tags"')) == (1, 8)
+    shutil.copy(model / "model.safetensors", album / "model")
+    code, out, err = _run([album, "--quiet", "--model", model], capsys)
+    assert (code, out) == (2, "")
+    assert f"{album}: a run; tag with it" in err
+
+
+def test_a_file_that_may_not_be_looked_at_has_its_own_row(model, album, capsys, monkeypatch) -> None:
+    stat = os.stat
+
+    def closed(path, **words) -> os.stat_result:
+        if not isinstance(path, int) and "secret" in os.fspath(path):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return stat(path, **words)
+
+    names = ["secret/cat.png", "n" * 300 + ".jpg", str(album / "0.png")]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", closed)
+        code, out, err = _run([*names, "--quiet", "--model", model], capsys)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (code, err, [row["image"] for row in rows]) == (1, "", names)
+    errors = [row.get("error") for row in rows]
+    assert errors == [
+        "the file may not be read (permission denied)",
+        "the file cannot be read (File name too long)",
+        None,
+    ]
+
+
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
 def test_bad_images_have_rows_and_end_in_exit_code_1(form, model, album, capsys) -> None:
     path = album.parent / f"tags.{form}"
@@ -114,6 +149,7 @@ def test_names_come_from_standard_input(model, album, capsys, monkeypatch) -> No
     [
         (["--model", "MODEL"], "no images: expected files, folders"),
         (["a.jpg", "--model", "nowhere"], "nowhere: no such folder"),
+        (["a.jpg", "--model", ""], "model: an empty name; expected that of a shipped model"),
         (["a.jpg", "--model", "ALBUM"], "neither a run nor a model"),
         (["a.jpg", "--model", "MODEL", "--format", "parquet"], "--format parquet: needs a file"),
         (["a.jpg", "--model", "MODEL", "--format", "xml"], "xml"),

@@ -87,6 +87,18 @@ def test_every_kind_of_input_gives_the_same_scores_alone_and_among_others(loaded
         torch.testing.assert_close(tagging.scores, expected[0])
 
 
+@pytest.mark.parametrize("backbone", ["small", "lite0"])
+def test_a_network_that_has_gone_to_another_precision_tags_on(backbone, pictures) -> None:
+    torch.manual_seed(0)
+    tagger = Tagger(contextcaps.create_model("gap", 5, 32, backbone, pretrained_file=None), device="cpu")
+    expected = torch.stack([tagging.scores for tagging in tagger.tag(pictures)])
+    for change, atol in ((torch.nn.Module.bfloat16, 2e-2), (torch.nn.Module.double, 2e-2)):
+        change(tagger.network)
+        scores = torch.stack([tagging.scores for tagging in tagger.tag(pictures)])
+        torch.testing.assert_close(scores, expected, atol=atol, rtol=0)
+        assert not torch.equal(scores, expected)
+
+
 @pytest.mark.parametrize("kind", ["array", "tensor"])
 def test_a_stack_of_images_is_many(kind, loaded, pictures, expected) -> None:
     stack = pictures if kind == "array" else torch.from_numpy(pictures).permute(0, 3, 1, 2)

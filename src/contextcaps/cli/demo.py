@@ -13,9 +13,11 @@ __all__ = ["DemoCommand"]
 
 @dataclasses.dataclass(frozen=True)
 class DemoCommand(Command):
-    """Tag six photographs with the shipped model; then train and compare two models on drawn scenes.
+    """Tag six photographs; then train and compare two models on drawn scenes.
 
-    The tags take seconds, the training minutes on two cores. Stopped or killed, it goes on when called again.
+    The shipped model tags them in seconds; training takes minutes on two cores.
+
+    Stopped or killed, it goes on when called again.
     """
 
     config: Annotated[DemoConfig, tyro.conf.arg(name="")] = dataclasses.field(default_factory=DemoConfig)

@@ -9,10 +9,10 @@ import tyro
 from contextcaps.cli.command import Command, CommandConsole, Flag
 from contextcaps.documents import Column, Section, Table, count, facts_table, percent
 from contextcaps.links import docs_page
-from contextcaps.suggestions import did_you_mean
+from contextcaps.suggestions import there_is_no
 
 if TYPE_CHECKING:
-    from contextcaps.models import CapsuleNetwork, ModelConfig
+    from contextcaps.models import CapsuleNetwork
     from contextcaps.models.shipped import Measured
 
 __all__ = ["Models"]
@@ -51,8 +51,7 @@ class Models(Command):
             return
         known = [*shipped_names(), *list_models()]
         if self.name is not None and self.name not in known:
-            hint = f"{did_you_mean(self.name, known)} Known are {', '.join(known)}".lstrip()
-            raise ValueError(f"model: there is no {self.name!r}; {hint}")
+            raise ValueError(f"model: {there_is_no(self.name, known)}")
         for each in list_models() if self.name is None else [self.name]:
             network = create_model(each, self.classes, self.image_size, self.backbone)
             _steps_table(network, f"{each}: {describe_model(each)}").print(console)
@@ -91,7 +90,7 @@ def _list_all(console: CommandConsole) -> None:
         Column("measured on", align="left", wrap=True),
     )
     rows = [
-        (each.name, each.size, each.config.num_classes, _image_size(each.config), *_figure(each.measured))
+        (each.name, each.size, each.config.num_classes, each.config.image_size_text, *_figure(each.measured))
         for each in shipped
     ]
     if rows:
@@ -115,18 +114,13 @@ def _show_shipped(name: str, console: CommandConsole) -> None:
     facts = {
         "file": f"{shipped.size / 1e6:.1f} MB",
         "classes": f"{network.config.num_classes}: {', '.join(network.config.class_names or ())}",
-        "image size": f"{_image_size(network.config)}; photographs are squashed to it",
+        "image size": f"{network.config.image_size_text}; photographs are squashed to it",
         "test mAP": _sentence(shipped.test),
         "held-out mAP": _sentence(shipped.held_out),
         "licence of the weights": shipped.licence,
         "card": shipped.folder / "README.md",
     }
     facts_table({name: fact for name, fact in facts.items() if fact is not None}, f"Model {name}").print(console)
-
-
-def _image_size(config: "ModelConfig") -> str:
-    height, width = config.image_size
-    return f"{height}×{width} px"
 
 
 def _figure(measured: "Measured | None") -> tuple[str | None, str | None]:

@@ -107,11 +107,11 @@ class TagImages(Command):
 
 def _refuse_models(images: Sequence[str]) -> None:
     """Refuse a run or a model in the place of an image: it is the value of --model."""
-    from contextcaps.models.loading import kind_of_folder, shipped_folder
+    from contextcaps.models.loading import HUB, kind_of_folder, shipped_folder
 
     for name in images:
         kind: str | None = kind_of_folder(name)
         if not os.path.lexists(name):
-            kind = "shipped model" if shipped_folder(name) else "model on the Hub" if name.startswith("hf:") else None
+            kind = "shipped model" if shipped_folder(name) else "model on the Hub" if name.startswith(HUB) else None
         if kind is not None:
             raise ValueError(f"{name}: a {kind}; tag with it: --model {shlex.quote(name)}")

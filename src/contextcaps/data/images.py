@@ -168,6 +168,8 @@ def _opened(image: bytes | Path) -> Iterator[Image.Image]:
     except PermissionError:
         raise BadImage("the file may not be read (permission denied)") from None
     except Exception as error:  # at damaged files Pillow's decoders raise nearly every kind of error
+        if isinstance(error, OSError) and error.filename is not None:  # of the file itself, such as too long a name
+            raise BadImage(f"the file cannot be read ({error.strerror})") from None
         reason = str(error) or type(error).__name__
         raise BadImage(f"damaged or truncated image: {reason}") from error
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from contextcaps.models.loading import DEFAULT_MODEL
 from contextcaps.tagging import Gallery, Tagging, find_images, load
 from contextcaps.tagging.terminal import Terminal
+from contextcaps.training.runs import require_writable
 
 __all__ = ["Photographs", "bundled_photographs", "show_photographs", "tag_photographs"]
 
@@ -61,15 +62,26 @@ def tag_photographs(photographs: Sequence[str | Path], folder: Path) -> Photogra
     Args:
         photographs: files, folders or patterns; none for the bundled ones.
         folder: made if it is not there.
+
+    Raises:
+        ValueError: the folder will not do, or none of the photographs can be read.
+        ImportError: the bundled ones are not here.
     """
+    require_writable(folder, "--out")
     names = list(find_images(photographs)) if photographs else bundled_photographs()
-    folder.mkdir(parents=True, exist_ok=True)
     page = folder / "photographs.html"
     taggings = []
     with Gallery() as gallery:
         for tagging in load(device="cpu").tag_stream(names):
             gallery.add(tagging)
             taggings.append(tagging)
+        if all(tagging.error is not None for tagging in taggings):
+            first = taggings[0]
+            raise ValueError(
+                f"photographs: none of {len(taggings)} could be read; {first.image}: {first.error}; name others with "
+                "--photographs"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
         gallery.write(page, f"Photographs, tagged by {DEFAULT_MODEL}", "A bar is a score from 0 to 1.")
     return Photographs(tuple(taggings), page)
 

@@ -138,6 +138,12 @@ class ModelConfig(Configuration):
         """True where scores are sigmoids of logits, rather than lengths of capsules, before any calibration."""
         return self.capsules is None or self.field is not None
 
+    @property
+    def image_size_text(self) -> str:
+        """Return the size of its images for people, such as 64×64 px."""
+        height, width = self.image_size
+        return f"{height}×{width} px"
+
     @classmethod
     def _owner(cls, values: dict[str, Any]) -> str:
         return str(values["model"])

@@ -35,8 +35,8 @@ class ModelOutput(NamedTuple):
     """A network's output for a batch of images."""
 
     scores: Tensor
-    """[B, J], each class's score between 0 and 1: the length of its decision capsule, or the sigmoid of its logit;
-    in a calibrated network with capsules both."""
+    """[B, J], each class's score between 0 and 1: the length of its decision capsule, or the sigmoid of its logit. In a
+    calibrated network with capsules, it is both."""
     decisions: Tensor | None
     """[B, J, I], the decision capsules; None from a baseline head, which has none."""
     intermediates: Intermediates | None = None

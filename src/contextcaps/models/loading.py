@@ -15,6 +15,7 @@ from contextcaps.suggestions import did_you_mean, did_you_mean_run
 
 __all__ = [
     "DEFAULT_MODEL",
+    "HUB",
     "SHIPPED",
     "kind_of_folder",
     "load_model",
@@ -29,7 +30,9 @@ DEFAULT_MODEL = "coco80"
 SHIPPED = Path(__file__).parent / "shipped"
 """The folder with the models that are part of the package, each in a folder of its name."""
 
-_HUB = "hf:"
+HUB = "hf:"
+"""The name of a model on the Hugging Face Hub begins with it."""
+
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -42,9 +45,7 @@ def shipped_names() -> list[str]:
 
 def shipped_folder(model: str | Path) -> Path | None:
     """Return the folder of the shipped model of this name; None if there is none, or a path is given."""
-    is_name = isinstance(model, str) and bool(model) and Path(model).name == model
-    folder = SHIPPED / model
-    return folder if is_name and (folder / CONFIG_FILE).is_file() else None
+    return SHIPPED / model if isinstance(model, str) and model in shipped_names() else None  # COCO80 is no name
 
 
 def load_model(
@@ -60,8 +61,8 @@ def load_model(
     Raises:
         ModelFileError: there is no model, or it cannot be read.
     """
-    if isinstance(path, str) and path.startswith(_HUB):
-        name = path.removeprefix(_HUB)
+    if isinstance(path, str) and path.startswith(HUB):
+        name = path.removeprefix(HUB)
         if not _HUB_NAME.fullmatch(name):
             raise ModelFileError(f"{path}: expected a name on the Hugging Face Hub such as hf:owner/name")
         from contextcaps.models.hub import fetch_trained
@@ -83,10 +84,20 @@ def load_model(
 
 
 def kind_of_folder(path: str | Path) -> Literal["run", "model"] | None:
-    """Return whether a folder is that of a run with a model, or of a model; None for anything else."""
-    if Path(path, "model", CONFIG_FILE).is_file():
-        return "run"
-    return "model" if all(Path(path, name).is_file() for name in (CONFIG_FILE, WEIGHTS_FILE)) else None
+    """Return whether a folder is that of a run with a model, or of a model; None for anything else.
+
+    What may not be looked into, or has a name that no file can have, is neither.
+    """
+    try:
+        if _has_model(Path(path, "model")):
+            return "run"
+        return "model" if _has_model(Path(path)) else None
+    except OSError:
+        return None
+
+
+def _has_model(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in (CONFIG_FILE, WEIGHTS_FILE))
 
 
 def _not_there(given: str | Path, path: Path) -> str:
@@ -113,6 +124,10 @@ def model_folder(given: str | Path) -> Path:
     Raises:
         ModelFileError: there is none.
     """
+    if not str(given):
+        raise ModelFileError(
+            "model: an empty name; expected that of a shipped model, or the folder of a run or a model"
+        )
     shipped = shipped_folder(given)
     if shipped is not None:
         return shipped

@@ -8,7 +8,7 @@ from contextcaps.models.backbones import require_known_backbone, require_startin
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.presets import PRESETS, Preset
-from contextcaps.suggestions import did_you_mean
+from contextcaps.suggestions import there_is_no
 
 __all__ = ["create_model", "describe_model", "list_models", "model_config", "register_model", "require_buildable"]
 
@@ -96,6 +96,5 @@ def require_buildable(config: ModelConfig, published: bool = True) -> None:
 
 def _preset(name: str) -> tuple[str, Preset]:
     if name not in PRESETS:
-        hint = f"{did_you_mean(str(name), PRESETS)} Known are {', '.join(PRESETS)}".lstrip()
-        raise ValueError(f"model: there is no {name!r}; {hint}")
+        raise ValueError(f"model: {there_is_no(str(name), PRESETS)}")
     return PRESETS[name]

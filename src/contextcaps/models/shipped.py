@@ -21,9 +21,12 @@ from contextcaps.models.trained import Trained, without_folders
 __all__ = ["FIGURES_FILE", "Measured", "ShippedModel", "list_shipped", "ship"]
 
 FIGURES_FILE = "figures.json"
-"""Its name in a shipped model's folder. It has what the model was measured with after it was finished:
+"""A file of this name in a shipped model's folder says what the model was measured with after it was finished:
 
-    {"test": {"data": "COCO val2017", "mAP": 0.78, "interval": [0.77, 0.79]}}
+    {"held_out": {"data": "5,000 photographs of COCO train2017", "mAP": 0.79, "interval": [0.78, 0.80]},
+     "test": {"data": "COCO val2017", "mAP": 0.78, "interval": [0.77, 0.79]}}
+
+Each of the two may be missing; for the first, there is then the figure that training has left.
 """
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -36,9 +39,9 @@ class Measured:
 
     data: str
     mAP: float
-    """From 0 to 1."""
+    """It goes from 0 to 1."""
     interval: tuple[float, float] | None = None
-    """Of 95 %."""
+    """These are the ends of its 95 % interval; None where nobody has computed them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,17 +52,17 @@ class ShippedModel:
     folder: Path
     config: ModelConfig
     size: int
-    """Bytes of its weights on the disk."""
+    """So many bytes its weights take on the disk."""
     held_out: Measured | None
-    """On the part of the training data that chose its weights and thresholds."""
+    """It was measured on the images that chose its weights and thresholds."""
     test: Measured | None
-    """On images that chose nothing; None where nobody has measured it."""
+    """It was measured on images that chose nothing; None where nobody has measured it."""
     licence: str | None
-    """As its card names it."""
+    """Its card names it so; None where it names none."""
 
     @property
     def measured(self) -> Measured | None:
-        """The figure to go by: that of the test, where there is one."""
+        """Return the figure to go by: that of the test, where there is one."""
         return self.test if self.test is not None else self.held_out
 
 
@@ -116,31 +119,50 @@ def ship(model: str | Path, name: str, folder: Path | None = None) -> ShippedMod
 def _describe(name: str, folder: Path) -> ShippedModel:
     config = read_config(folder / CONFIG_FILE)
     trained = Trained.read(folder, config)
-    held_out = None
-    if trained is not None and "val_mAP" in trained.metrics:
-        held_out = Measured(f"held-out part of {without_folders(trained.data)}", trained.metrics["val_mAP"])
+    figures = _figures(folder / FIGURES_FILE)
+    held_out = figures.get("held_out") or (None if trained is None else _left_by_training(trained))
     card = folder / CARD_FILE
     found = _LICENCE.search(card.read_text(encoding="utf-8")) if card.is_file() else None
     licence = None if found is None else found[1]
     size = (folder / WEIGHTS_FILE).stat().st_size
-    return ShippedModel(name, folder, config, size, held_out, _test_figure(folder / FIGURES_FILE), licence)
+    return ShippedModel(name, folder, config, size, held_out, figures.get("test"), licence)
 
 
-def _test_figure(path: Path) -> Measured | None:
-    """Read what a test gave; None where there is no such file."""
-    try:
-        test: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["test"]
-        low, high = (float(value) for value in test["interval"])
-        found = Measured(str(test["data"]), float(test["mAP"]), (low, high))
-    except FileNotFoundError:
+def _left_by_training(trained: Trained) -> Measured | None:
+    """Return the figure on the validation images, where training has measured one."""
+    if "val_mAP" not in trained.metrics:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    part = f"held-out part of {without_folders(trained.data)}"
+    data = part if trained.val_data is None else without_folders(trained.val_data)
+    return Measured(data, trained.metrics["val_mAP"])
+
+
+def _figures(path: Path) -> dict[str, Measured]:
+    """Read what was measured after training, by the name of the images' part; nothing where there is no such file."""
+    try:
+        document: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        unknown = document.keys() - {"held_out", "test"}
+        if unknown:
+            raise ValueError(f"there is no {min(unknown)!r}")
+        return {part: _measured(path, part, figure) for part, figure in document.items()}
+    except FileNotFoundError:
+        return {}
+    except ModelFileError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelFileError(
-            f'{path}: expected {{"test": {{"data": NAME, "mAP": SHARE, "interval": [LOW, HIGH]}}}} ({error!r})'
+            f'{path}: expected {{"held_out": FIGURE, "test": FIGURE}}, or one of them, with FIGURE as '
+            f'{{"data": NAME, "mAP": SHARE, "interval": [LOW, HIGH]}} ({error!r})'
         ) from None
+
+
+def _measured(path: Path, part: str, figure: dict[str, Any]) -> Measured:
+    low, high = (float(value) for value in figure["interval"])
+    found = Measured(str(figure["data"]), float(figure["mAP"]), (low, high))
     if not 0 <= low <= found.mAP <= high <= 1:
         raise ModelFileError(
-            f"{path}: expected shares from 0 to 1, the mAP within its interval, got {found.mAP} in [{low}, {high}]"
+            f"{path}: {part}: expected shares from 0 to 1, the mAP within its interval, got {found.mAP} in "
+            f"[{low}, {high}]"
         )
     return found
 

@@ -16,7 +16,7 @@ from contextcaps.models.sections import CalibrationConfig
 __all__ = ["TRAINED_FILE", "Trained", "preprocessing", "without_folders"]
 
 TRAINED_FILE = "trained.json"
-"""Its name in a model's folder."""
+"""A file of this name in a model's folder has these facts."""
 
 _KINDS: dict[str, tuple[Any, str]] = {
     "seed": (int, "a whole number"),
@@ -34,8 +34,7 @@ _SHOWN = 12  # class names in the model card
 _CARD = """# {model}, trained
 
 {kind} for multi-label image tagging, trained by contextcaps. It gives each class a score from 0 to 1; a
-class counts as present from a threshold of its own, tuned on the validation images. The fewer of them show the class,
-the closer its threshold is to one for all classes.
+class counts as present from {present}
 
 | | |
 |---|---|
@@ -52,6 +51,11 @@ training images, all validation figures, and the versions that it was trained wi
 
 On the command line: `contextcaps tag IMAGES... --model THIS_FOLDER`
 """
+
+_OF_ITS_OWN = """a threshold of its own, tuned on the validation images. The fewer of them show the class,
+the closer its threshold is to one for all classes."""
+
+_FOR_ALL = "{threshold:.3f} on, one threshold for all classes, tuned on the validation images."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,12 +132,11 @@ class Trained:
         """Return the model card in Markdown."""
         names = _class_names(config)
         shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-        height, width = config.image_size
         rows = {
             "classes": f"{len(names)}: {shown}",
             "trained on": without_folders(self.data),
             "validated on": "a part of it" if self.val_data is None else without_folders(self.val_data),
-            "images": f"squashed to {height}×{width} px",
+            "images": f"squashed to {config.image_size_text}",
             "seed": self.seed,
             "epochs": self.epoch,
         }
@@ -148,7 +151,9 @@ class Trained:
         rows["lowest score of a tag"] = f"{min(self.thresholds):.3f}, unless another threshold is asked for"
         table = "\n".join(f"| {name} | {_literal(value)} |" for name, value in rows.items())
         kind = "A capsule network" if config.capsules is not None else "A network"
-        return _CARD.format(model=config.model, kind=kind, table=table)
+        is_one = len(set(self.thresholds)) == 1
+        present = _FOR_ALL.format(threshold=self.thresholds[0]) if is_one else _OF_ITS_OWN
+        return _CARD.format(model=config.model, kind=kind, present=present, table=table)
 
 
 def preprocessing(config: ModelConfig) -> dict[str, Any]:
@@ -170,7 +175,7 @@ def _calibration_row(calibration: CalibrationConfig, metrics: dict[str, float]) 
     if "val_ECE" not in metrics:
         return text
     error, before = 100 * metrics["val_ECE"], 100 * metrics.get("val_ECE_before", math.nan)
-    return f"{text}; expected calibration error there {error:.2f} %, {before:.2f} % before"
+    return f"{text}; expected calibration error there {error:.2f} %, {before:.2f} % before calibration"
 
 
 def _class_names(config: ModelConfig) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def pixels_of(image: Any, size: tuple[int, int]) -> np.ndarray:
         if not os.fspath(image):
             raise BadImage("an empty name")
         path = Path(os.fsdecode(image))
-        if path.is_dir():
+        if os.path.isdir(path):  # False also for what may not be looked into
             raise BadImage("a folder, not an image; contextcaps.tagging.find_images lists the images in it")
         pixels = decode(path, size)
     elif isinstance(image, bytes | bytearray):

@@ -73,7 +73,8 @@ class Tagger:
     """Tags images with a network, its class names and its thresholds.
 
     Args:
-        network: put into evaluation mode; a copy of its backbone computes, so that later changes to it are not seen.
+        network: put into evaluation mode; a copy of its backbone computes. The copy is made anew where the weights have
+            gone to another device or precision, as by `tagger.network.bfloat16()`; no other change to it is seen.
         trained: the training's results, such as tuned thresholds; without them each class is present from 0.5 on.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
     """
@@ -84,13 +85,17 @@ class Tagger:
         config = network.config
         if config.in_channels not in (1, 3):
             raise ValueError(f"a network for images of {config.in_channels} channels: only colour and grey are tagged")
-        self.device = _checked_device(device)
-        self.network = network.to(self.device).eval()
+        self.network = network.to(_checked_device(device)).eval()
         self._folded = self.network.folded()  # gives the same scores in less time
         self.trained = trained
         self.classes: tuple[str, ...] = config.class_names or tuple(str(index) for index in range(config.num_classes))
         self.thresholds: tuple[float, ...] = (_UNTUNED,) * len(self.classes) if trained is None else trained.thresholds
         self.score_bands = ScoreBands() if trained is None else trained.score_bands
+
+    @property
+    def device(self) -> torch.device:
+        """The device that computes: that of the network's weights."""
+        return self.network.pixel_mean.device
 
     def __repr__(self) -> str:
         return f"Tagger({self.network.config.model}, {len(self.classes)} classes, on {self.device})"
@@ -233,6 +238,8 @@ class Tagger:
 
         `known` are the known labels of each of them, [J]: 1 for present, 0 for absent, NaN for not known.
         """
+        if _place(self._folded) != _place(self.network):
+            self._folded = self.network.folded()
         images = images.to(self.device)
         if self.network.config.in_channels == 1:
             luma = torch.tensor(_LUMA, device=self.device)[:, None, None]  # [3, 1, 1]
@@ -294,6 +301,11 @@ def _require_count(name: str, value: Any) -> None:
         raise TypeError(f"{name}: expected a whole number, got {value!r}")
     if value < 1:
         raise ValueError(f"{name}: expected at least 1, got {value}")
+
+
+def _place(network: CapsuleNetwork) -> tuple[torch.device, torch.dtype] | None:
+    """Return the device and the type of a backbone's weights; None where it has none."""
+    return next(((weight.device, weight.dtype) for weight in network.backbone.parameters()), None)
 
 
 def _checked_device(device: str | torch.device) -> torch.device:

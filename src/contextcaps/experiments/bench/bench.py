@@ -22,7 +22,7 @@ from contextcaps.experiments.bench.sweeps import Sweep, sweep_sizes
 from contextcaps.experiments.bench.tables import mebibytes, milliseconds, network_tables, size_tables, sweep_table
 from contextcaps.experiments.bench.ways import WAYS, measure_case
 from contextcaps.models.registry import describe_model
-from contextcaps.suggestions import did_you_mean
+from contextcaps.suggestions import there_is_no
 
 __all__ = ["Bench", "resolve_settings", "run_bench"]
 
@@ -160,5 +160,4 @@ def _check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
     known = list(known)
     for name in names:
         if name not in known:
-            hint = f"{did_you_mean(name, known)} Known are {', '.join(known)}".lstrip()
-            raise ValueError(f"{what}: there is no {name!r}; {hint}")
+            raise ValueError(f"{what}: {there_is_no(name, known)}")
