@@ -163,12 +163,3 @@ def test_the_model_is_loaded_once_and_warned_of_once(tmp_path: Path, monkeypatch
     start.require_fitting(start.config)
     assert "starts from hf:ann/scenes; images of 32×32 px" in start.describe(config, 4)
     assert capsys.readouterr().err.count("warning: hf:ann/scenes: nothing says that this model was ever trained") == 1
-
-
-@pytest.mark.long
-def test_a_compiled_backbone_trains_to_the_same_loss(tmp_path: Path) -> None:
-    settings = {"model": "gap", "image_size": 32, "cache": str(tmp_path), **SMALL}
-    plain, compiled = (
-        contextcaps.train(compile=chosen, out=str(tmp_path / str(chosen)), **settings) for chosen in (False, True)
-    )
-    assert compiled.best["train_loss"] == pytest.approx(plain.best["train_loss"], rel=1e-4)
