@@ -20,6 +20,7 @@ import contextcaps
 from contextcaps.cli import main
 from contextcaps.data import DataError
 from contextcaps.data.augmentation import AugmentationConfig
+from contextcaps.experiments.ablation import ablation as ablation_module
 from contextcaps.experiments.ablation import running, watching, worker
 from contextcaps.experiments.ablation.ablation import ablate
 from contextcaps.experiments.ablation.config import AblateConfig, ablate_command
@@ -28,9 +29,11 @@ from contextcaps.experiments.ablation.running import Job, Runner
 from contextcaps.experiments.ablation.watching import Watch
 from contextcaps.experiments.ablation.worker import is_finished, is_trained
 from contextcaps.experiments.small_scenes import SMALL_TRAINING, ablation_defaults, small_scenes
+from contextcaps.models import create_model
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.failures import DiskFull, Diverged, OutOfMemory, StoppedRun
 from contextcaps.training.runs import RunError, RunState
+from contextcaps.training.starting import starting_model, with_starting_model
 
 pytestmark = pytest.mark.long
 
@@ -329,6 +332,31 @@ def test_scenes_on_a_cpu_are_small() -> None:
     assert SMALL_TRAINING.image_size == 32
     assert small_scenes(32) == "scenes?count=2000&size=32"
     assert ablation_defaults("coco:somewhere", "cpu") is None
+
+
+def test_small_scenes_from_a_model_are_of_its_size_for_its_backbone(tmp_path, monkeypatch, capsys) -> None:
+    """The small defaults are nobody's wish: what the model to start from has comes before them."""
+    create_model("gap", 3, 48, "small").save_pretrained(tmp_path / "model")
+    create_model("gap", 3, 40, "paper").save_pretrained(tmp_path / "paper")
+    asked = []
+
+    def stop(config: AblateConfig, progress: bool) -> None:
+        asked.append(with_starting_model(config.train, starting_model(config.train)))
+        raise ValueError("enough")
+
+    monkeypatch.setattr(ablation_module, "ablate", stop)
+    for words in (["--from", "model"], ["--from=paper"], ["--from", "model", "--image-size", "64"], []):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit):
+            main(["ablate", "--models", "gap,csra", "--accelerator", "cpu", *words])
+        assert capsys.readouterr().err.endswith("contextcaps: enough\n")
+    found = [(train.backbone, train.image_size, train.data, train.lr) for train in asked]
+    assert found == [
+        ("small", 48, "scenes?count=2000&size=48", 2e-3),
+        ("paper", 40, "scenes?count=2000&size=40", 2e-3),
+        ("small", 64, "scenes?count=2000&size=64", 2e-3),
+        ("small", 32, "scenes?count=2000&size=32", 2e-3),
+    ]
 
 
 def test_the_command_is_spelled_so_that_it_can_be_given_again() -> None:

@@ -13,7 +13,7 @@ from contextcaps.evaluation.predictions import Predictions
 from contextcaps.models import ModelConfig
 from contextcaps.models.loading import load_model
 from contextcaps.training.evaluate import evaluate
-from contextcaps.training.starting import with_starting_model
+from contextcaps.training.starting import StartingModel, with_starting_model
 from contextcaps.training.trainer import network_config, resume, train
 
 KINDS = {
@@ -78,7 +78,8 @@ def test_what_is_trained_has_no_calibration_and_goes_on(run) -> None:
     with quick_runs():
         resume(run, progress=False)  # exports again
     assert (run / "model" / "config.json").read_text() == before
-    config = with_starting_model(small_config(run, run, start_from=str(run), backbone="auto", image_size=None))
+    config = small_config(run, run, start_from=str(run), backbone="auto", image_size=None)
+    config = with_starting_model(config, StartingModel(str(run)))
     assert network_config(config, ("one", "other")).calibration is None
 
 

@@ -37,6 +37,17 @@ def module(tmp_path, model: str = "capsnet", steps: int = 10, **changes) -> Tagg
     return TaggingModule(network, config, steps)
 
 
+def test_a_calibrated_network_is_refused_until_the_calibration_is_taken_off() -> None:
+    network = create_model("gap", CLASSES, 32, "small", calibration={"scale": 2.0, "shift": -1.0})
+    advice = r"take it off: network\.config = dataclasses\.replace\(network\.config, calibration=None\)$"
+    with pytest.raises(ValueError, match=rf"^network: expected one without calibration, .*; {advice}"):
+        TaggingModule(network)
+    before = network(batch().images).logits
+    network.config = dataclasses.replace(network.config, calibration=None)
+    after = TaggingModule(network).network(batch().images).logits
+    assert torch.allclose(before, 2 * after - 1, atol=1e-5)
+
+
 @pytest.mark.parametrize("model", list_models())
 def test_every_weight_of_every_model_has_a_gradient(tmp_path, model) -> None:
     """Otherwise several processes would wait for each other."""

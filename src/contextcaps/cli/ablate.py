@@ -40,7 +40,7 @@ class Ablate(Command):
             raise ValueError("--model: name the models with --models, with commas between them")
         if asks_for_help(words):
             return None
-        small = ablation_defaults(value_of("--data", words), value_of("--accelerator", words))
+        small = ablation_defaults(*(value_of(flag, words) for flag in ("--data", "--accelerator", "--from")))
         if small is None:
             return None
         small = dataclasses.replace(small, out=AblateConfig().train.out)
@@ -48,13 +48,15 @@ class Ablate(Command):
 
     def run(self) -> None:
         from contextcaps.experiments.ablation.ablation import ablate, show_ablation
+        from contextcaps.training.starting import starting_model, with_starting_model
 
         train = self.config.train
         require_location(train.data, train.val_data, self.config.test_data)
         if self.small is not None:
             train = dataclasses.replace(train, options={**self.small.options, **train.options})
             if not self.config.report_only:
-                train = dataclasses.replace(train, data=small_scenes(train.side))
+                side = with_starting_model(train, starting_model(train)).side
+                train = dataclasses.replace(train, data=small_scenes(side))
                 if not self.quiet:
                     print(f"scenes on a CPU are kept few and small: --data '{train.data}'", file=sys.stderr)
         ablation = ablate(dataclasses.replace(self.config, train=train), progress=not self.quiet)

@@ -1,5 +1,7 @@
 """Settings small enough for a CPU: drawn scenes of 32 px, of which a training takes minutes on two cores."""
 
+import dataclasses
+
 from contextcaps.training.config import TrainConfig
 
 __all__ = ["SMALL_TRAINING", "ablation_defaults", "small_scenes"]
@@ -25,14 +27,17 @@ def small_scenes(image_size: int, count: int = _IMAGES, split: str | None = None
     return f"scenes?{part}count={count}&size={min(max(image_size, 32), 256)}"
 
 
-def ablation_defaults(data: str | None, accelerator: str | None) -> TrainConfig | None:
+def ablation_defaults(data: str | None, accelerator: str | None, start: str | None = None) -> TrainConfig | None:
     """Return the small defaults of an ablation if they apply: plain scenes on a CPU.
 
     Args:
         data: what --data says, if anything.
         accelerator: what --accelerator says, if anything; a GPU needs no small form.
+        start: what --from says, if anything; backbone and image size are then that model's.
     """
     import torch  # here, as the command line asks for help without it
 
     on_cpu = accelerator == "cpu" or not torch.cuda.is_available()
-    return SMALL_TRAINING if data in (None, "scenes") and on_cpu else None
+    if data not in (None, "scenes") or not on_cpu:
+        return None
+    return SMALL_TRAINING if start is None else dataclasses.replace(SMALL_TRAINING, image_size=None, backbone="auto")

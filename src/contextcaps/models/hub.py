@@ -10,7 +10,7 @@ from contextcaps.models.config import ModelConfig
 from contextcaps.models.saving import CONFIG_FILE, WEIGHTS_FILE, ModelFileError
 from contextcaps.models.trained import TRAINED_FILE, Trained
 
-__all__ = ["fetch_network", "fetch_trained"]
+__all__ = ["fetch_config", "fetch_network", "fetch_trained"]
 
 
 def fetch_network(name: str, options: dict[str, Any]) -> tuple[Path, Path]:
@@ -20,13 +20,12 @@ def fetch_network(name: str, options: dict[str, Any]) -> tuple[Path, Path]:
         name: OWNER/NAME.
         options: of `huggingface_hub.hf_hub_download`.
     """
-    try:
-        config, weights = (Path(hf_hub_download(name, file, **options)) for file in (CONFIG_FILE, WEIGHTS_FILE))
-    except (OSError, HfHubHTTPError, HFValidationError) as error:
-        raise ModelFileError(
-            f"{name}: no such folder, and not to be had from the Hugging Face Hub: {_first_line(error)}"
-        ) from None
-    return config, weights
+    return _fetch(name, CONFIG_FILE, options), _fetch(name, WEIGHTS_FILE, options)
+
+
+def fetch_config(name: str) -> Path:
+    """Fetch the configuration of a model, without its weights; return where it is now."""
+    return _fetch(name, CONFIG_FILE, {})
 
 
 def fetch_trained(name: str, config: ModelConfig) -> Trained | None:
@@ -41,6 +40,15 @@ def fetch_trained(name: str, config: ModelConfig) -> Trained | None:
         return None
     except (OSError, HfHubHTTPError) as error:
         raise ModelFileError(f"{name}: {TRAINED_FILE} is not to be had: {_first_line(error)}") from None
+
+
+def _fetch(name: str, file: str, options: dict[str, Any]) -> Path:
+    try:
+        return Path(hf_hub_download(name, file, **options))
+    except (OSError, HfHubHTTPError, HFValidationError) as error:
+        raise ModelFileError(
+            f"{name}: no such folder, and not to be had from the Hugging Face Hub: {_first_line(error)}"
+        ) from None
 
 
 def _first_line(error: Exception) -> str:

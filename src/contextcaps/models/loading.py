@@ -7,8 +7,9 @@ from typing import Literal
 
 import torch
 
+from contextcaps.models.config import ModelConfig
 from contextcaps.models.network import CapsuleNetwork
-from contextcaps.models.saving import CONFIG_FILE, WEIGHTS_FILE, ModelFileError
+from contextcaps.models.saving import CONFIG_FILE, WEIGHTS_FILE, ModelFileError, read_config
 from contextcaps.models.trained import TRAINED_FILE, Trained
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.suggestions import did_you_mean, did_you_mean_run
@@ -18,6 +19,7 @@ __all__ = [
     "HUB",
     "SHIPPED",
     "kind_of_folder",
+    "load_config",
     "load_model",
     "model_folder",
     "shipped_folder",
@@ -61,10 +63,8 @@ def load_model(
     Raises:
         ModelFileError: there is no model, or it cannot be read.
     """
-    if isinstance(path, str) and path.startswith(HUB):
-        name = path.removeprefix(HUB)
-        if not _HUB_NAME.fullmatch(name):
-            raise ModelFileError(f"{path}: expected a name on the Hugging Face Hub such as hf:owner/name")
+    name = _name_on_hub(path)
+    if name is not None:
         from contextcaps.models.hub import fetch_trained
 
         network = CapsuleNetwork.from_pretrained(name, device=device)
@@ -81,6 +81,26 @@ def load_model(
             flush=True,
         )
     return network, trained
+
+
+def load_config(path: str | Path) -> ModelConfig:
+    """Read a model's configuration alone, without its weights; `path` and errors are as for `load_model`."""
+    name = _name_on_hub(path)
+    if name is None:
+        return read_config(model_folder(path) / CONFIG_FILE)
+    from contextcaps.models.hub import fetch_config
+
+    return read_config(fetch_config(name))
+
+
+def _name_on_hub(path: str | Path) -> str | None:
+    """Return OWNER/NAME of hf:OWNER/NAME; None for anything that is on this machine."""
+    if not isinstance(path, str) or not path.startswith(HUB):
+        return None
+    name = path.removeprefix(HUB)
+    if not _HUB_NAME.fullmatch(name):
+        raise ModelFileError(f"{path}: expected a name on the Hugging Face Hub such as hf:owner/name")
+    return name
 
 
 def kind_of_folder(path: str | Path) -> Literal["run", "model"] | None:

@@ -269,7 +269,7 @@ class CalibrationConfig(Configuration):
     """Platt scaling of the scores, sigmoid(scale · logit + shift).
 
     It is the same for all classes, so that no ranking changes. Training fits it to the validation images at its end; a
-    network in training has none.
+    network in training has none, and `TaggingModule` refuses one.
     """
 
     _title: ClassVar[str] = "the calibration"

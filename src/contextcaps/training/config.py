@@ -165,6 +165,8 @@ class TrainConfig(Configuration):
         self._settle_kinds()
         for name in ("data", "val_data", "out", "cache"):
             require_utf8(name, getattr(self, name) or "")  # they are written into the run's files
+        if self.start_from is not None and not self.start_from.strip():
+            raise ValueError("from: expected a model, got an empty name; name one such as coco80, or leave out --from")
         self._require_at_least(epochs=1, batch_size=1, accumulate=1, devices=1, nodes=1, image_size=1, views=1)
         self._require_at_least(seed=0, split_seed=0, early_stop=0, checkpoint_steps=0, log_steps=1, workers=1)
         for name in ("weight_decay", "clip", "reconstruction"):

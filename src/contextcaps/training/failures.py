@@ -110,6 +110,8 @@ class Interruption:
 def record_failures(run: Run | None) -> Iterator[None]:
     """Write into the run how a block fails, and raise a `TrainingFailure` where the memory or the disk is full.
 
+    What torch.compile could not do becomes a `ValueError`, since --compile asked for it.
+
     Args:
         run: None in all processes but rank zero.
     """
@@ -156,7 +158,19 @@ def _typed(error: BaseException, run: Run | None) -> BaseException:
             f"contextcaps train --resume {run.folder}",
             run.folder,
         )
+    if _is_of_compiler(error):
+        why = str(getattr(error, "inner_exception", error)).strip().partition("\n")[0]
+        return ValueError(
+            f"compile: torch.compile failed ({why}); it needs a C++ compiler, and Triton on a GPU: install what is "
+            "missing, or train without --compile"
+        )
     return error
+
+
+def _is_of_compiler(error: BaseException) -> bool:
+    """Return whether torch.compile raised an error; its module is there only once something is to be compiled."""
+    module = sys.modules.get("torch._dynamo.exc")
+    return module is not None and isinstance(error, module.BackendCompilerFailed)
 
 
 def _show_warning(message: Any, *rest: Any, **named: Any) -> None:

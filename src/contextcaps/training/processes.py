@@ -68,6 +68,8 @@ def resolve_processes(config: TrainConfig) -> TrainConfig:
         config = dataclasses.replace(config, devices=devices, nodes=nodes)
     if gpu and config.devices > torch.cuda.device_count():
         raise ValueError(f"devices: expected at most {torch.cuda.device_count()}, the GPUs here, got {config.devices}")
+    if config.compile and not gpu:
+        _require_compiler()
     return dataclasses.replace(config, precision=_precision(config, gpu))
 
 
@@ -116,6 +118,20 @@ def resolved_precision(config: TrainConfig) -> Precision:
 
 def _uses_gpu(config: TrainConfig) -> bool:
     return torch.cuda.is_available() and config.accelerator != "cpu"
+
+
+def _require_compiler() -> None:
+    """Refuse to compile for a CPU where torch finds no C++ compiler; it would say so in the first step only."""
+    from torch._inductor import config, cpp_builder, exc  # here, as they take long to import
+
+    try:
+        cpp_builder.get_cpp_compiler()
+    except (exc.InvalidCxxCompiler, OSError):
+        cxx = config.cpp.cxx  # one, or several to try
+        tried = ", ".join(str(each) for each in (cxx if isinstance(cxx, list | tuple) else [cxx]) if each is not None)
+        raise ValueError(
+            f"compile: needs a C++ compiler (tried {tried}); install one, or train without --compile"
+        ) from None
 
 
 def _precision(config: TrainConfig, gpu: bool) -> Precision:

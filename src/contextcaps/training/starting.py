@@ -1,60 +1,115 @@
 """Start a training from the backbone of a trained model: its weights, its image size, its normalisation."""
 
 import dataclasses
+import functools
 import math
 
+import torch
 from torch import Tensor
 
 from contextcaps.models import ModelConfig
-from contextcaps.models.loading import load_model
+from contextcaps.models.backbones import Backbone, build_backbone
+from contextcaps.models.loading import load_config, load_model
+from contextcaps.models.trained import Trained
+from contextcaps.models.unfilled import Unfilled
 from contextcaps.training.config import TrainConfig
 
-__all__ = ["describe_start", "starting_backbone", "with_starting_model"]
+__all__ = ["StartingModel", "starting_model", "with_starting_model"]
+
+_CHANNELS = 3
+"""Channels of the images that are trained on; grey ones come with theirs repeated."""
 
 
-def with_starting_model(config: TrainConfig) -> TrainConfig:
-    """Return the configuration with what was left open filled in, from the model of `start_from` where there is one.
+class StartingModel:
+    """A trained model whose backbone a training starts from; each file of it is read once, when it is needed.
+
+    Args:
+        name: as `load_model` takes it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @functools.cached_property
+    def config(self) -> ModelConfig:
+        """Its configuration; a `ModelFileError` where there is no such model."""
+        return load_config(self.name)
+
+    @functools.cached_property
+    def _loaded(self) -> tuple[Backbone, Trained | None]:
+        network, trained = load_model(self.name)
+        return network.backbone, trained
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """Weights and buffers of its backbone, by name."""
+        return dict(self._loaded[0].state_dict())
+
+    def require_fitting(self, network: ModelConfig) -> None:
+        """Refuse a network whose backbone has other weights than this model's, as one for another head may."""
+        with torch.device("meta"), Unfilled():
+            expected = build_backbone(network, start=False).state_dict()
+        weights = self.weights
+        problems = [f"{name} is missing" for name in expected if name not in weights]
+        problems += [f"{name} is not known" for name in weights if name not in expected]
+        problems += [
+            f"{name} has shape {list(weights[name].shape)}, expected {list(place.shape)}"
+            for name, place in expected.items()
+            if name in weights and weights[name].shape != place.shape
+        ]
+        if problems:
+            own = self.config
+            raise ValueError(
+                f"from: the backbone {own.backbone} of {self.name} (model {own.model}, head {own.head}) does not fit "
+                f"model {network.model} (head {network.head}): {problems[0]}; train with --model {own.model} or "
+                "another with that head, or start from another model"
+            )
+
+    def describe(self, config: TrainConfig, classes: int) -> str:
+        """Say what a training takes over from it."""
+        backbone, trained = self._loaded
+        weights = sum(math.prod(parameter.shape) for parameter in backbone.parameters())
+        same = "as there" if self.config.image_size == (config.side, config.side) else f"not {_size(self.config)}"
+        data = "" if trained is None else f" (trained on {len(trained.thresholds)} classes)"
+        return (
+            f"the backbone {config.backbone}, {weights / 1e6:.1f} million weights, starts from {self.name}{data}; "
+            f"images of {config.side}×{config.side} px, {same}; the head for {classes} classes is new"
+        )
+
+
+def starting_model(config: TrainConfig) -> StartingModel | None:
+    """Return the model that a training starts from, of which nothing is read yet; None where there is none."""
+    return None if config.start_from is None else StartingModel(config.start_from)
+
+
+def with_starting_model(config: TrainConfig, start: StartingModel | None) -> TrainConfig:
+    """Return the configuration with what was left open filled in, from the model to start from where there is one.
 
     Raises:
         ModelFileError: there is no such model.
-        ValueError: it has another backbone than the one asked for.
+        ValueError: it has another backbone than the one asked for, or takes other images than training gives.
     """
-    if config.start_from is None:
+    if start is None:
         return dataclasses.replace(config, image_size=config.side)
-    model = load_model(config.start_from)[0].config
+    model = start.config
+    if model.in_channels != _CHANNELS:
+        kind = "grey images (1 channel)" if model.in_channels == 1 else f"images of {model.in_channels} channels"
+        raise ValueError(
+            f"from: {start.name} takes {kind}, but training gives colour ({_CHANNELS} channels); start from a model "
+            "for colour images"
+        )
     if config.backbone not in ("auto", model.backbone):
         raise ValueError(
-            f"backbone: expected auto or {model.backbone}, the backbone of {config.start_from}, got {config.backbone}"
+            f"backbone: expected auto or {model.backbone}, the backbone of {start.name}, got {config.backbone}"
         )
     if config.image_size is None and model.image_size[0] != model.image_size[1]:
-        raise ValueError(f"image_size: {config.start_from} has {_size(model)}; say which side to train with")
+        raise ValueError(f"image_size: {start.name} has {_size(model)}; say which side to train with")
     normalisation = {"pixel_mean": list(model.pixel_mean or ()), "pixel_std": list(model.pixel_std or ())}
     return dataclasses.replace(
         config,
         image_size=model.image_size[0] if config.image_size is None else config.image_size,
         backbone=model.backbone,
         options={**normalisation, **config.options},
-    )
-
-
-def starting_backbone(config: TrainConfig) -> dict[str, Tensor] | None:
-    """Read the weights that the backbone starts from; None where it starts as its configuration says."""
-    if config.start_from is None:
-        return None
-    network, _ = load_model(config.start_from)
-    return dict(network.backbone.state_dict())
-
-
-def describe_start(config: TrainConfig, classes: int) -> str:
-    """Say what a training takes over from the model of `start_from`."""
-    assert config.start_from is not None
-    network, trained = load_model(config.start_from)
-    weights = sum(math.prod(parameter.shape) for parameter in network.backbone.parameters())
-    same = "as there" if network.config.image_size == (config.side, config.side) else f"not {_size(network.config)}"
-    data = "" if trained is None else f" (trained on {len(trained.thresholds)} classes)"
-    return (
-        f"the backbone {config.backbone}, {weights / 1e6:.1f} million weights, starts from {config.start_from}{data}; "
-        f"images of {config.side}×{config.side} px, {same}; the head for {classes} classes is new"
     )
 
 

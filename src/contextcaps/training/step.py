@@ -52,7 +52,7 @@ class TaggingModule(LightningModule):
     normalised) and multi-hot targets [B, J] (any type, 0 or 1).
 
     Args:
-        network: what is trained.
+        network: what is trained; without calibration, which a finished model has.
         config: loss, learning rate, schedule, augmentation and the like; what it says of data, epochs, batches and
             devices is the `Trainer`'s and the `DataLoader`'s. `TrainConfig()` by default.
         total_steps: the optimiser's steps in the whole run, for the schedule; by default as many as the `Trainer` does.
@@ -70,6 +70,11 @@ class TaggingModule(LightningModule):
     ) -> None:
         super().__init__()
         config = TrainConfig() if config is None else config
+        if network.config.calibration is not None:
+            raise ValueError(
+                "network: expected one without calibration, which no longer holds once weights change, got one; take "
+                "it off: network.config = dataclasses.replace(network.config, calibration=None)"
+            )
         self.network, self.config, self.total_steps, self.rank = network, config, total_steps, rank
         self._validated: list[tuple[Tensor, Tensor]] = []
         self.loss_name = resolve_loss(config.loss, network.config)

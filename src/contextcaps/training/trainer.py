@@ -45,7 +45,7 @@ from contextcaps.training.processes import (
 from contextcaps.training.recording import Recorder, SilentRecorder
 from contextcaps.training.runs import Run, RunError, now, versions
 from contextcaps.training.seen import record_seen
-from contextcaps.training.starting import describe_start, starting_backbone, with_starting_model
+from contextcaps.training.starting import StartingModel, starting_model, with_starting_model
 from contextcaps.training.step import TaggingModule
 from contextcaps.training.validation import Validation
 
@@ -89,19 +89,21 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
         StoppedRun: somebody pressed Ctrl-C; the run was saved.
     """
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
-    config = with_starting_model(with_absolute_places(resolve_processes(config)))
-    published = config.start_from is None
-    require_buildable(
-        network_config(config, _ANY_CLASSES), published
-    )  # before the data are opened, which may take long
+    config = with_absolute_places(resolve_processes(config))
+    start = starting_model(config)
+    config = with_starting_model(config, start)
+    network = network_config(config, _ANY_CLASSES)  # refused before the data are opened, which may take long
+    require_buildable(network, published=start is None)
+    if start is not None:
+        start.require_fitting(network)
     if is_rank_zero():  # the others come when it has made the folder
         Run.require_free(config)
     parts = open_training_parts(config)
     _say_what_was_assumed(parts[0].source, progress)
-    if config.start_from is not None and progress and is_rank_zero():
-        print(f"note: {describe_start(config, len(parts[0].classes))}", file=sys.stderr, flush=True)
+    if start is not None and progress and is_rank_zero():
+        print(f"note: {start.describe(config, len(parts[0].classes))}", file=sys.stderr, flush=True)
     network = network_config(config, parts[0].classes)
-    require_buildable(network, published)
+    require_buildable(network, published=start is None)
     config = dataclasses.replace(config, backbone=network.backbone, loss=resolve_loss(config.loss, network))
     if config.devices * config.nodes > 1 and not config.prepare and config.on_bad == "skip":
         raise ValueError("on_bad: expected stop, or a prepared copy, with several processes: they have to keep in step")
@@ -112,7 +114,7 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
             print(f"note: {note}", file=sys.stderr, flush=True)
     run = Run.create(config) if is_rank_zero() else None
     try:
-        return _train(run, config, parts, network, progress)
+        return _train(run, config, parts, network, start, progress)
     except (ValueError, KeyboardInterrupt):
         if run is not None:
             run.discard()  # unless it has begun
@@ -141,7 +143,8 @@ def resume(
     parts = open_training_parts(run.config)
     network = network_config(run.config, parts[0].classes)
     _require_same_network(run, network)
-    return _train(run if is_rank_zero() else None, run.config, parts, network, progress)
+    start = starting_model(run.config)  # read only where the run was stopped before its first checkpoint
+    return _train(run if is_rank_zero() else None, run.config, parts, network, start, progress)
 
 
 def with_absolute_places(config: TrainConfig) -> TrainConfig:
@@ -227,7 +230,12 @@ def with_fitting_batches(config: TrainConfig, images: int) -> TrainConfig:
 
 
 def _train(
-    run: Run | None, config: TrainConfig, parts: tuple[Part, Part], network_config: ModelConfig, progress: bool
+    run: Run | None,
+    config: TrainConfig,
+    parts: tuple[Part, Part],
+    network_config: ModelConfig,
+    start: StartingModel | None,
+    progress: bool,
 ) -> TrainingResult:
     """Train in every process; rank zero has the run, and its lock."""
     with contextlib.nullcontext() if run is None else run.locked(), record_failures(run):
@@ -247,7 +255,7 @@ def _train(
             run = Run(folder, config)
             for part in parts:
                 part.prepare(config, progress=False)
-        loop, recorder = _loop(fabric, run, parts, network_config, progress)
+        loop, recorder = _loop(fabric, run, parts, network_config, start, progress)
         frequencies = np.asarray(loop.monitor.frequencies).tolist()
         try:
             result = loop.run()
@@ -269,7 +277,12 @@ def _train(
 
 
 def _loop(
-    fabric: Fabric, run: Run, parts: tuple[Part, Part], network_config: ModelConfig, progress: bool
+    fabric: Fabric,
+    run: Run,
+    parts: tuple[Part, Part],
+    network_config: ModelConfig,
+    start: StartingModel | None,
+    progress: bool,
 ) -> tuple[TrainingLoop, SilentRecorder]:
     """Make the loop, at the state of the last checkpoint, and its recorder."""
     config, (training, validating) = run.config, parts
@@ -283,7 +296,7 @@ def _loop(
     state = run.checkpoints.load() if fabric.is_global_zero else None
     state = fabric.broadcast(state)
     begins = state is None  # else the checkpoint has every weight
-    network = CapsuleNetwork(network_config, begins, starting_backbone(config) if begins else None)
+    network = CapsuleNetwork(network_config, begins, start.weights if begins and start is not None else None)
     if config.compile:
         network.backbone.compile(dynamic=False)
     if config.freeze:

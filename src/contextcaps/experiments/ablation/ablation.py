@@ -35,7 +35,7 @@ from contextcaps.models.registry import require_buildable
 from contextcaps.training.data import Part, open_training_parts
 from contextcaps.training.processes import resolve_processes
 from contextcaps.training.runs import RunError, now, require_writable
-from contextcaps.training.starting import with_starting_model
+from contextcaps.training.starting import starting_model, with_starting_model
 from contextcaps.training.trainer import network_config, with_absolute_places, with_fitting_batches
 
 __all__ = ["Ablation", "ablate", "show_ablation", "write_ablation"]
@@ -81,12 +81,16 @@ def ablate(config: AblateConfig | None = None, *, progress: bool = True, **setti
     if config.report_only:
         return write_ablation(folder, config.resamples, baseline=config.baseline)
     test_data = None if config.test_data is None else absolute_source(config.test_data)
-    train = with_starting_model(with_absolute_places(config.train))
+    train = with_absolute_places(config.train)
+    start = starting_model(train)
+    train = with_starting_model(train, start)
     config = dataclasses.replace(config, train=train, test_data=test_data)
     resolve_processes(config.train)  # refuses what this machine cannot do
     plan = Plan.from_config(config)
     for entry in plan.entries:
         points(plan, entry)  # refuses more tries than there are points
+        if start is not None:
+            start.require_fitting(network_config(plan.config(entry, plan.seeds[0], None), ("one", "other")))
     _claim(folder, plan)
     with _alone(folder):
         plan.write(folder, command=ablate_command(config), begun=_begun(folder))
