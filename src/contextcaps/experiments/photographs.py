@@ -70,11 +70,8 @@ def tag_photographs(photographs: Sequence[str | Path], folder: Path) -> Photogra
     require_writable(folder, "--out")
     names = list(find_images(photographs)) if photographs else bundled_photographs()
     page = folder / "photographs.html"
-    taggings = []
     with Gallery() as gallery:
-        for tagging in load(device="cpu").tag_stream(names):
-            gallery.add(tagging)
-            taggings.append(tagging)
+        taggings = tuple(gallery.passing(load(device="cpu").tag_stream(names)))
         if all(tagging.error is not None for tagging in taggings):
             first = taggings[0]
             raise ValueError(
@@ -83,7 +80,7 @@ def tag_photographs(photographs: Sequence[str | Path], folder: Path) -> Photogra
             )
         folder.mkdir(parents=True, exist_ok=True)
         gallery.write(page, f"Photographs, tagged by {DEFAULT_MODEL}", "A bar is a score from 0 to 1.")
-    return Photographs(tuple(taggings), page)
+    return Photographs(taggings, page)
 
 
 def show_photographs(photographs: Photographs, console: Console) -> None:

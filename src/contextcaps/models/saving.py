@@ -4,12 +4,13 @@ import json
 import os
 import stat
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from contextcaps.atomic import write_atomically
 from contextcaps.models.config import ModelConfig
@@ -20,6 +21,7 @@ __all__ = [
     "WEIGHTS_FILE",
     "ModelFileError",
     "load_weights",
+    "misfits",
     "read_config",
     "replace_card",
     "save_network",
@@ -136,6 +138,17 @@ def read_config(path: Path) -> ModelConfig:
         raise ModelFileError(f"{path}: {error}") from None
 
 
+def misfits(weights: Mapping[str, Tensor], places: Mapping[str, Tensor]) -> list[str]:
+    """Return how weights differ by name and shape from the places that they are to fill; nothing where they fit."""
+    problems = [f"{name} is not known" for name in weights if name not in places]
+    problems += [
+        f"{name} has shape {list(weights[name].shape)}, expected {list(place.shape)}"
+        for name, place in places.items()
+        if name in weights and weights[name].shape != place.shape
+    ]
+    return problems + [f"{name} is missing" for name in places if name not in weights]
+
+
 def load_weights(network: nn.Module, path: Path) -> None:
     """Fill a network from a safetensors file, each weight in the network's own type, whatever it has in the file.
 
@@ -148,14 +161,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
         raise ModelFileError(f"{path}: no such file; expected a folder written by save_pretrained") from None
     except (safetensors.SafetensorError, OSError) as error:
         raise ModelFileError(f"{path}: cut off or no safetensors file ({error}); save or download it again") from None
-    expected = network.state_dict()
-    problems = [f"{name} is not known" for name in sorted(weights.keys() - expected.keys())]
-    problems += [
-        f"{name} has shape {list(weights[name].shape)}, expected {list(expected[name].shape)}"
-        for name in sorted(expected.keys() & weights.keys())
-        if weights[name].shape != expected[name].shape
-    ]
-    problems += [f"{name} is missing" for name in sorted(expected.keys() - weights.keys())]
+    problems = misfits(dict(sorted(weights.items())), dict(sorted(network.state_dict().items())))
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         shown = "; ".join(problems[:3])

@@ -195,7 +195,8 @@ class TrainingLoop:
         try:
             with (
                 contextlib.nullcontext() if self.ema is None else self.ema.inside(self.network),
-                torch.compiler.set_stance("force_eager"),  # a compiled backbone would be compiled again for this mode
+                # A compiled backbone would be compiled again for this mode.
+                torch.compiler.set_stance("force_eager") if self.config.compile else contextlib.nullcontext(),
             ):
                 result = self.validation(self.network, self._stop_at_once)
         except StoppedRun:

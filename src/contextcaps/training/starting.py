@@ -2,14 +2,15 @@
 
 import dataclasses
 import functools
-import math
 
 import torch
 from torch import Tensor
 
 from contextcaps.models import ModelConfig
 from contextcaps.models.backbones import Backbone, build_backbone
+from contextcaps.models.head_base import count_weights
 from contextcaps.models.loading import load_config, load_model
+from contextcaps.models.saving import misfits
 from contextcaps.models.trained import Trained
 from contextcaps.models.unfilled import Unfilled
 from contextcaps.training.config import TrainConfig
@@ -48,15 +49,8 @@ class StartingModel:
     def require_fitting(self, network: ModelConfig) -> None:
         """Refuse a network whose backbone has other weights than this model's, as one for another head may."""
         with torch.device("meta"), Unfilled():
-            expected = build_backbone(network, start=False).state_dict()
-        weights = self.weights
-        problems = [f"{name} is missing" for name in expected if name not in weights]
-        problems += [f"{name} is not known" for name in weights if name not in expected]
-        problems += [
-            f"{name} has shape {list(weights[name].shape)}, expected {list(place.shape)}"
-            for name, place in expected.items()
-            if name in weights and weights[name].shape != place.shape
-        ]
+            places = build_backbone(network, start=False).state_dict()
+        problems = misfits(self.weights, places)
         if problems:
             own = self.config
             raise ValueError(
@@ -68,8 +62,10 @@ class StartingModel:
     def describe(self, config: TrainConfig, classes: int) -> str:
         """Say what a training takes over from it."""
         backbone, trained = self._loaded
-        weights = sum(math.prod(parameter.shape) for parameter in backbone.parameters())
-        same = "as there" if self.config.image_size == (config.side, config.side) else f"not {_size(self.config)}"
+        weights = count_weights(backbone)
+        same = (
+            "as there" if self.config.image_size == (config.side, config.side) else f"not {self.config.image_size_text}"
+        )
         data = "" if trained is None else f" (trained on {len(trained.thresholds)} classes)"
         return (
             f"the backbone {config.backbone}, {weights / 1e6:.1f} million weights, starts from {self.name}{data}; "
@@ -103,7 +99,7 @@ def with_starting_model(config: TrainConfig, start: StartingModel | None) -> Tra
             f"backbone: expected auto or {model.backbone}, the backbone of {start.name}, got {config.backbone}"
         )
     if config.image_size is None and model.image_size[0] != model.image_size[1]:
-        raise ValueError(f"image_size: {start.name} has {_size(model)}; say which side to train with")
+        raise ValueError(f"image_size: {start.name} has {model.image_size_text}; say which side to train with")
     normalisation = {"pixel_mean": list(model.pixel_mean or ()), "pixel_std": list(model.pixel_std or ())}
     return dataclasses.replace(
         config,
@@ -111,8 +107,3 @@ def with_starting_model(config: TrainConfig, start: StartingModel | None) -> Tra
         backbone=model.backbone,
         options={**normalisation, **config.options},
     )
-
-
-def _size(model: ModelConfig) -> str:
-    height, width = model.image_size
-    return f"{height}×{width} px"

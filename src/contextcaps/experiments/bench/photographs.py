@@ -15,7 +15,7 @@ _DRAWN_AT = 256
 _NOISE = 8
 """Most that noise adds to or takes from a value of a pixel, of 255 levels."""
 _QUALITY = 90
-"""Of JPEG, from 1 to 95."""
+"""Says how little JPEG leaves out, from 1 to 95."""
 
 
 class Drawn(NamedTuple):

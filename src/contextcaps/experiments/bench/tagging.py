@@ -62,7 +62,7 @@ class TaggingRow:
     cold_starts: tuple[float, ...]
     """From the start of a process to its first tag."""
     latencies: tuple[float, ...]
-    """Of one image in a running process."""
+    """Seconds that one image takes in a running process, each time."""
     many: tuple[float, ...]
     """Rates from file to tags."""
     processor: float
