@@ -12,7 +12,7 @@ from test_metrics_ranking import TINY
 from torch import Tensor
 
 from contextcaps.data.unknown import UNKNOWN
-from contextcaps.evaluation.metrics import average_precision, count_calibration, fit_platt_scaling
+from contextcaps.evaluation.metrics import average_precision, count_calibration, fit_platt_scaling, platt_scaling
 from contextcaps.evaluation.metrics.platt_scaling import SCALES
 
 
@@ -57,6 +57,19 @@ def test_it_finds_the_scale_and_shift_that_labels_were_drawn_with(scale, shift) 
     logits, targets = drawn(0, 4000, 20, scale, shift)
     assert fit_platt_scaling(logits, targets) == pytest.approx((scale, shift), rel=0.03, abs=0.03)
     assert fit_platt_scaling(logits.float(), targets) == pytest.approx(fit_platt_scaling(logits, targets), abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_few_steps_are_enough_also_where_rounding_hides_the_last_gains(seed, monkeypatch) -> None:
+    """A fit ends each epoch: of 300,000 pairs it once looked at them two thousand times."""
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.rand(2000, 150, generator=generator) < torch.linspace(0.005, 0.3, 150)
+    chances = 0.6 * torch.rand(targets.shape, generator=generator) + 0.4 * targets
+    looks = []
+    original = platt_scaling._loss
+    monkeypatch.setattr(platt_scaling, "_loss", lambda *arguments: looks.append(1) or original(*arguments))
+    fit_platt_scaling(torch.logit(chances, eps=1e-6), targets)
+    assert len(looks) < 30
 
 
 def test_unseen_scores_are_calibrated_and_ranked_as_before() -> None:

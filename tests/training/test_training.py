@@ -12,6 +12,7 @@ from small_run import finals, quick_runs, rows, small_config, small_words
 import contextcaps
 from contextcaps import cli
 from contextcaps.data import DataError
+from contextcaps.models import CapsuleNetwork
 from contextcaps.models.shipped import ship
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.evaluate import evaluate
@@ -39,6 +40,21 @@ def _quick(run):
     """All runs but the module's own."""
     with quick_runs():
         yield
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_training_and_validation_compute_in_the_precision_asked_for(tmp_path, cache, precision, dtype) -> None:
+    seen = set()
+    original = CapsuleNetwork.from_features
+
+    def watched(network: CapsuleNetwork, features: torch.Tensor, *arguments: object, **options: object) -> object:
+        seen.add((network.training, features.dtype))
+        return original(network, features, *arguments, **options)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CapsuleNetwork, "from_features", watched)
+        train(small_config(tmp_path / "run", cache, epochs=1, precision=precision), progress=False)
+    assert seen == {(True, dtype), (False, dtype)}
 
 
 def test_a_run_holds_everything(run) -> None:

@@ -137,7 +137,8 @@ class TrainingLoop:
         first = batch.step - batch.step % self.config.accumulate
         together = min(self.config.accumulate, self.batches - first)  # batches of the same step
         with self.fabric.no_backward_sync(self.wrapped, enabled=not steps_now):
-            output = self.wrapped.training_step(OpaqueBatch(batch), batch.step)  # augmentation, forward, loss
+            with self.fabric.autocast():  # Fabric itself does so around other methods than forward with DDP alone
+                output = self.wrapped.training_step(OpaqueBatch(batch), batch.step)  # augmentation, forward, loss
             self.fabric.backward(output["loss"] / together)
         self.guard.add_loss(output["loss"])
         if steps_now:

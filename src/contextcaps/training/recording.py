@@ -1,7 +1,9 @@
 """Records of a run as it goes, for the disk and for people: metrics, curves, TensorBoard, a bar or lines."""
 
+import contextlib
 import csv
 import io
+import math
 import sys
 import time
 
@@ -17,6 +19,7 @@ from contextcaps.training.runs import Run
 __all__ = ["Recorder", "SilentRecorder", "metrics_table"]
 
 _LINE_EVERY = 20.0  # seconds between two lines where there is no bar
+_DRAW_EVERY = 10.0  # seconds between two drawings of the curves, which take 0.2 s: as long as a short epoch on a GPU
 Record = dict[str, float]
 
 
@@ -42,7 +45,8 @@ class Recorder(SilentRecorder):
     """Writes metrics.csv, timing.csv, curves.png and TensorBoard's files, and shows progress on the error stream.
 
     metrics.csv is written anew from the whole history after each epoch, so that a resumed run has the same rows as one
-    that was never stopped; what differs from run to run, the seconds, is in timing.csv.
+    that was never stopped; what differs from run to run, the seconds, is in timing.csv. The curves follow within
+    seconds, and at the end.
 
     Args:
         run: whose folder.
@@ -61,6 +65,8 @@ class Recorder(SilentRecorder):
         if step == 0:
             self.board.add_text("configuration", f"```\n{run.config.to_yaml()}```")
         self.best = max((record["val_mAP"] for record in history), default=0.0)
+        self._to_draw: list[Record] = []
+        self._drawn_at = -math.inf
         if history:
             self._write(history)
             self._forget_timing(len(history))
@@ -154,9 +160,15 @@ class Recorder(SilentRecorder):
             )
 
     def _write(self, history: list[Record]) -> None:
-        """Write metrics.csv and curves.png from the whole history."""
+        """Write metrics.csv and, if it is time, curves.png from the whole history."""
         write_atomically(self.run.folder / "metrics.csv", metrics_table(history, self.run.config.seed))
-        write_curves(history, self.run.folder / "curves.png", self.describe, self.run.config.seed)
+        self._to_draw = history
+        if time.monotonic() - self._drawn_at >= _DRAW_EVERY:
+            self._draw()
+
+    def _draw(self) -> None:
+        write_curves(self._to_draw, self.run.folder / "curves.png", self.describe, self.run.config.seed)
+        self._to_draw, self._drawn_at = [], time.monotonic()
 
     def _forget_timing(self, epochs: int) -> None:
         """Drop the rows of timing.csv for epochs that will be trained again."""
@@ -184,6 +196,9 @@ class Recorder(SilentRecorder):
             self._bar.stop()
             self._bar = None
         self.board.close()
+        if self._to_draw:
+            with contextlib.suppress(OSError):  # of a run that fails, the failure is to be told, not the picture's
+                self._draw()
 
 
 def metrics_table(history: list[Record], seed: int) -> str:

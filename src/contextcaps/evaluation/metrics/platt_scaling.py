@@ -20,7 +20,7 @@ SCALES = (0.05, 20.0)
 """The least and the greatest scale: one that is not above 0 would turn rankings around."""
 
 _STEPS = 100
-_CONVERGED = 1e-18  # half of the squared Newton step in the Hessian's norm, beside the loss
+_CONVERGED = 1e-13  # what a Newton step gains, beside the loss: below it, rounding hides whether a step gains at all
 
 
 def fit_platt_scaling(
@@ -61,7 +61,7 @@ def _minimise(pairs: Pairs, start: Tensor, is_free: Tensor) -> Tensor:
         step[is_free] = torch.linalg.solve(curvature[is_free][:, is_free], -slope[is_free])
         decrease = float(-slope @ step)  # by as much as this, or half, if the loss were quadratic
         if decrease <= _CONVERGED * (1 + loss):
-            break
+            return point + step  # so near the optimum, each step squares the distance
         length = 1.0
         while length > 1e-10:
             trial = point + length * step
