@@ -28,7 +28,7 @@ from contextcaps.models.loading import load_model, shipped_folder
 from contextcaps.models.trained import Trained, without_folders
 from contextcaps.out_of_memory import is_out_of_memory
 from contextcaps.rank_zero import is_rank_zero
-from contextcaps.training.config import TrainConfig
+from contextcaps.training.config import KEPT, TrainConfig
 from contextcaps.training.data import Part, open_parts, require_places
 from contextcaps.training.failures import OutOfMemory
 from contextcaps.training.processes import (
@@ -225,8 +225,8 @@ def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | N
             "which known labels are compared with, is that of the training data"
         )
     config = _configuration(run, trained, None)
-    source = open_parts(config)["train"].source
-    return labels_or_nan(torch.from_numpy(source.targets()))[:, class_order(network, source)]
+    part = open_parts(config)["train"]
+    return labels_or_nan(torch.from_numpy(part.targets()))[:, class_order(network, part.source)]
 
 
 def _folder(run: Run | None, out: Path | str | None, part: Part, name: str, own: bool) -> Path:
@@ -252,6 +252,7 @@ def _configuration(run: Run | None, trained: Trained | None, data: str | None) -
             seed=trained.seed,
             split_seed=trained.split_seed,
             val_as_test=trained.val_as_test,
+            **{name: value for name, value in trained.kept.items() if name in KEPT},
         )
     if data is None and run is None and trained is None:
         raise ValueError("data: expected a source, as the model does not say what it was trained on")
