@@ -12,7 +12,7 @@ from contextcaps.models import CapsuleNetwork, create_model, model_config
 from contextcaps.models.baselines import BaselineHead, MLDecoderHead, MLGCNHead, build_baseline
 from contextcaps.models.baselines.attention import Attention, FeedForward
 from contextcaps.models.baselines.ml_gcn import label_graph
-from contextcaps.models.baselines.query2label import sine_positions
+from contextcaps.models.baselines.positions import sine_positions
 
 BASELINES = ["gap", "gmp", "csra", "ml-decoder", "query2label", "ml-gcn"]
 CLASSES, CHANNELS, HEIGHT, WIDTH = 5, 6, 2, 3
