@@ -139,6 +139,19 @@ class ModelConfig(Configuration):
         return self.capsules is None or self.field is not None
 
     @property
+    def takes_known(self) -> bool:
+        """True where the network can be told labels."""
+        return self.field is not None
+
+    def require_takes_known(self) -> None:
+        """Refuse known labels for a network that cannot be told any."""
+        if not self.takes_known:
+            raise ValueError(
+                f"known: this network ({self.model}) cannot be told labels; take one that can, and train it with "
+                "--known 0.5: any model with a field between its decisions (--set field=default)"
+            )
+
+    @property
     def image_size_text(self) -> str:
         """Return the size of its images for people, such as 64×64 px."""
         height, width = self.image_size

@@ -154,7 +154,8 @@ class CapsuleNetwork(nn.Module):
         if not torch.is_autocast_enabled(features.device.type):
             features = features.to(self.pixel_mean.dtype)
         if known is not None:
-            self._require_known(known, features)
+            self.config.require_takes_known()
+            require_known(known, features.shape[0], self.config.num_classes)
         with _trusting():
             output = self.head(features, return_intermediates)
             if self.field is not None:
@@ -197,14 +198,6 @@ class CapsuleNetwork(nn.Module):
         scores = found.scores.to(output.scores.dtype)  # [B, J]
         decisions = None if output.decisions is None else rescale_decisions(output.decisions, scores)  # [B, J, I]
         return output._replace(scores=scores, decisions=decisions, logits=found.logits)
-
-    def _require_known(self, known: Tensor, features: Tensor) -> None:
-        if self.field is None:
-            raise ValueError(
-                "known: expected a network with a field between its decisions, got one without; "
-                "create or train it with field=default"
-            )
-        require_known(known, features.shape[0], self.config.num_classes)
 
     def reconstruct(self, decisions: Tensor | None, present: Tensor) -> Tensor:
         """Rebuild images [B, C, H, W] with values 0…1 from the decision capsules [B, J, I] of the present classes."""

@@ -226,11 +226,7 @@ class Tagger:
         """Check known labels and return them as the network takes them, [J]; None for none."""
         if not known:
             return None
-        if self.network.field is None:
-            raise ValueError(
-                f"known: this model ({self.network.config.model}) has no field between its decisions that could be "
-                "told anything; train one with --set field=default --known 0.5"
-            )
+        self.network.config.require_takes_known()
         return known_row(known, self.classes)
 
     def scores(self, images: Tensor, known: Tensor | None = None) -> Tensor:
