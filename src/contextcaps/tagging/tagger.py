@@ -130,7 +130,8 @@ class Tagger:
             workers: images to decode at once; as many as there are cores by default.
             on_bad: "report" an image that cannot be read in its own result, or "stop" with a `DataError`.
             known: known labels of all these images, such as {"oven": True, "bed": False}: class → is it present.
-                They become tags, and the model uses them for the other classes. Needs a network with a decision field.
+                They become tags, and the model uses them for the other classes. Needs a network with a decision field,
+                or the head of c-tran.
 
         Raises:
             TypeError: something that is no image, or an argument of the wrong type.
