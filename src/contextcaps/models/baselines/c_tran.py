@@ -35,6 +35,7 @@ class CTranHead(BaselineHead):
         self.width = width  # d
         self.embed = nn.Linear(in_channels, width)
         self.labels = nn.Parameter(start_embedding(classes, width))  # [J, d]
+        # Drawn, as in the authors' code: from zero, Adam moves them too slowly beside the labels to say anything soon.
         self.states = nn.Parameter(start_embedding(2, width))  # [2, d]: known to be absent, known to be present
         self.norm = nn.LayerNorm(width)
         self.layers = nn.ModuleList(CTranLayer(own) for _ in range(own.layers))
