@@ -29,7 +29,7 @@ def test_the_paper_s_rows_are_registered() -> None:
     rows = ["capsnet", "capsnet-rw", "capsnet-rw-crf", "capsnet-rw-crf-corr"]
     assert list_models()[:5] == [*rows, "contextcaps"]
     assert LITERAL == ["capsnet-literal", "capsnet-rw-literal", "capsnet-rw-crf-literal", "capsnet-rw-crf-corr-literal"]
-    assert set(BASELINES) == {"gap", "gmp", "csra", "ml-decoder", "query2label", "ml-gcn"}
+    assert set(BASELINES) == {"gap", "gmp", "csra", "ml-decoder", "query2label", "ml-gcn", "c-tran"}
 
 
 def test_controls() -> None:

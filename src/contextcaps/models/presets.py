@@ -58,5 +58,9 @@ PRESETS: dict[str, tuple[str, Preset]] = {
         {**_NO_CAPSULES, "query2label": {}},
     ),
     "ml-gcn": ("baseline: Chen et al. 2019, a graph of the labels", {**_NO_CAPSULES, "ml_gcn": {}}),
+    "c-tran": (
+        "baseline: Lanchantin et al. 2021, a transformer encoder that takes known labels",
+        {**_NO_CAPSULES, "c_tran": {}},
+    ),
 }
 """Name → what it is, and its settings."""

@@ -130,7 +130,8 @@ class Tagger:
             workers: images to decode at once; as many as there are cores by default.
             on_bad: "report" an image that cannot be read in its own result, or "stop" with a `DataError`.
             known: known labels of all these images, such as {"oven": True, "bed": False}: class → is it present.
-                They become tags, and the model uses them for the other classes. Needs a network with a decision field.
+                They become tags, and the model uses them for the other classes. Needs a network with a decision field,
+                or the head of c-tran.
 
         Raises:
             TypeError: something that is no image, or an argument of the wrong type.
@@ -226,11 +227,7 @@ class Tagger:
         """Check known labels and return them as the network takes them, [J]; None for none."""
         if not known:
             return None
-        if self.network.field is None:
-            raise ValueError(
-                f"known: this model ({self.network.config.model}) has no field between its decisions that could be "
-                "told anything; train one with --set field=default --known 0.5"
-            )
+        self.network.config.require_takes_known()
         return known_row(known, self.classes)
 
     def scores(self, images: Tensor, known: Tensor | None = None) -> Tensor:

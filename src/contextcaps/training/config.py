@@ -138,7 +138,7 @@ class TrainConfig(Configuration):
     """Let rare classes count more: by the root or inverse of their frequency, or the effective number of images."""
     known: float = 0.0
     """Tell the network up to this share of an image's labels, at random, and train on the others; 0 for never. Needs a
-    field between decisions, which contextcaps has; other models get it by --set field=default."""
+    field between decisions, which contextcaps has and other models get by --set field=default, or the model c-tran."""
     reconstruction: Annotated[float | None, tyro.conf.arg(metavar="WEIGHT")] = None
     """Weight of Sabour's reconstruction loss (squared error per image); 0 for none. By default his 0.0005 for a preset
     with a decoder, which capsnet-literal is, and none for the others."""

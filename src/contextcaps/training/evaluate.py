@@ -226,11 +226,7 @@ def _seen_by_name(config: TrainConfig, name: str, own: bool, images: int) -> See
 
 def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | None) -> Tensor:
     """Return the labels [n, J] of the images that a network was trained on, in its order of classes; NaN: unknown."""
-    if network.field is None:
-        raise ValueError(
-            f"known: this model ({network.config.model}) has no field between its decisions that could be told "
-            "anything; train one with --set field=default --known 0.5"
-        )
+    network.config.require_takes_known()
     if run is None and trained is None:
         raise ValueError(
             "known: expected a run, or a model's folder that says what it was trained on: the co-occurrence of labels, "

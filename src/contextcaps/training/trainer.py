@@ -174,11 +174,8 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
         **({} if config.reconstruction is None else {"reconstruction": config.reconstruction > 0}),
         **config.options,
     )
-    if config.known > 0 and network.field is None:
-        raise ValueError(
-            f"known: expected 0 for a network without a field between its decisions, got {config.known}; add "
-            "--set field=default"
-        )
+    if config.known > 0:
+        network.require_takes_known()
     if network.calibration is not None:
         raise ValueError(
             "calibration: expected none for a network that is to be trained, got one; leave it out, training fits it "

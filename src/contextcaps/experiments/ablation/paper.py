@@ -30,7 +30,7 @@ CAVEAT = (
 
 _IDEAS = {"capsules", "capsules.share_votes", "routing", "routing.iterations", "routing.normalize", "em"}
 _IDEAS |= {"initial_routing", "initial_routing.mode", "crf", "crf.mode", "crf.iterations", "correlation", "field"}
-_IDEAS |= {"pooling", "csra", "ml_decoder", "query2label", "ml_gcn"}
+_IDEAS |= {"pooling", "csra", "ml_decoder", "query2label", "ml_gcn", "c_tran"}
 """Options that make another model of it, rather than one of another size."""
 
 
