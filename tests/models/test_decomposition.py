@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from contextcaps.capsules import decision_field
+from contextcaps.capsules import decision_field, length_logits, score_logits
 from contextcaps.capsules.decision_field import messages_by_sender
 from contextcaps.models import CapsuleNetwork, create_model, list_models, model_config
 from contextcaps.models.decomposition import decompose, divide_length, explains
@@ -110,6 +110,24 @@ def test_one_head_serves_several_known_labels() -> None:
     assert torch.equal(plain.evidence, told.evidence)
     change = (told.messages - plain.messages).sum(dim=1)
     torch.testing.assert_close(told.logits - plain.logits, change, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["capsnet", "contextcaps"])
+@torch.no_grad()
+def test_a_capsule_has_what_the_logit_loses_without_it(name) -> None:
+    network = made(name).double()
+    features = network.features(IMAGES.double())
+    (found,) = decompose(network, features, None)
+    k, step = 7, 1e-6
+    place = (k // (network.grid[0] * network.grid[1]), k // network.grid[1] % network.grid[0], k % network.grid[1])
+    parts = divide_length(network.head, features)
+    shorter = parts.length - step * parts.capsules[(..., *place)]  # the weights held fixed
+    before, after = (
+        score_logits(each**2 / (1 + each**2)) if network.field is not None else length_logits(each**2 / (1 + each**2))
+        for each in (parts.length, shorter)
+    )
+    sharpness = 1.0 if network.field is None else network.field.sharpness
+    torch.testing.assert_close(found.evidence[(..., *place)], sharpness * (before - after) / step, rtol=1e-4, atol=1e-7)
 
 
 @torch.no_grad()

@@ -9,10 +9,10 @@ all of it and adds a shift. Heads without capsules are linear in the features, o
 
 **Capsules.** The decision before the squash is s_j = bias_j + Σ_k weights_kj · vote_kj. With its direction
 u_j = s_j / |s_j|, its length is |s_j| = bias_j · u_j + Σ_k weights_kj · (vote_kj · u_j): one term for each capsule. The
-head's logit h(|s_j|) is not linear in the length. What it rises from that of an empty capsule, h(|s_j|) − h(0), is
-divided among the terms by their share of the length. That division is a convention. It is what integrated gradients
-(Sundararajan et al. 2017, https://arxiv.org/abs/1703.01365) gives on the straight way from no votes to these votes, the
-weights held fixed. h(0) = logit(1e-4) = −9.21, where logits of lengths are cut off.
+head's logit h(|s_j|) is not linear in the length, so how it is divided is a convention. Each term counts with the slope
+h'(|s_j|). What is left, h(|s_j|) − h'(|s_j|) · |s_j|, is a part of its own, the `capsule level`. So a capsule's part is
+what the logit loses without its vote, to first order and with the weights as they are; and parts are in proportion to
+shares of the length. Between its cut-offs h(|s|) = 2 ln |s|: with a field, all capsules and the bias have 2 t_j.
 """
 
 import copy
@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from contextcaps.capsules import DecisionField, length_logits, lengths, score_logits, squash, unchecked
+from contextcaps.capsules import DecisionField, length_logits, lengths, score_logits, unchecked
 from contextcaps.capsules.decision_field import messages_by_sender
 from contextcaps.capsules.group_potentials import group_messages
 from contextcaps.models.baselines import BaselineHead
@@ -65,8 +65,8 @@ class Decomposition:
     messages: Tensor | None
     """[B, J', J], the part that class j' has in the logit of class j; None without a field."""
     constants: dict[str, Tensor]
-    """Name → [B, J], all other parts: `empty capsule`, the logit of a capsule without votes; `decision bias`, `head
-    bias` and `field bias`; `groups`, potentials of higher order; `calibration`, its shift."""
+    """Name → [B, J], all other parts: `capsule level`, see above; `decision bias`, `head bias` and `field bias`;
+    `groups`, potentials of higher order; `calibration`, its shift."""
     lengths: LengthParts | None
     """None for a head without capsules."""
 
@@ -143,20 +143,29 @@ def _head_parts(
     """Return a head's scores and logits, its evidence [B, J, D, H, W], its constants [B, J], and parts of lengths."""
     if isinstance(head, CapsuleHead):
         parts = divide_length(head, features)
-        scores = lengths(squash(parts.length.unsqueeze(2)))  # [B, J]
-        to_logits = score_logits if has_field else length_logits
-        logits, empty = to_logits(scores), to_logits(torch.zeros_like(scores))  # [B, J]
-        # The logit of each unit of length. Where the length is 0 so is the rise, and there is nothing to divide.
-        slope = (logits - empty) / parts.length.clamp_min(torch.finfo(logits.dtype).tiny)  # [B, J]
+        scores = parts.length.square() / (1 + parts.length.square())  # [B, J], lengths after the squash
+        logits = score_logits(scores) if has_field else length_logits(scores)  # [B, J]
+        slope = _slope(parts.length, scores, logits, has_field)  # [B, J]
         evidence = slope[:, :, None, None, None] * parts.capsules  # [B, J, D, H, W]
-        constants = {"empty capsule": empty, "decision bias": slope * parts.bias}
+        constants = {"capsule level": logits - slope * parts.length, "decision bias": slope * parts.bias}
         if head.decision_bias is None:
             del constants["decision bias"]
         return ModelOutput(scores, None, logits=logits), evidence, constants, parts
     assert isinstance(head, BaselineHead)
     cells, bias = head.parts(features)  # [B, J, H, W], [J]
-    constants = {} if bias is None else {"head bias": bias.expand(cells.shape[:2])}
+    constants = {} if bias is None else {"head bias": bias.detach().expand(cells.shape[:2])}
     return head(features), cells.unsqueeze(2), constants, None
+
+
+def _slope(length: Tensor, scores: Tensor, logits: Tensor, has_field: bool, eps: float = 1e-4) -> Tensor:
+    """Return the derivative [B, J] of a head's logits by the lengths before the squash; all arguments are [B, J].
+
+    Logits are those of `score_logits` before a field, where scores beyond `eps` and 1 − `eps` are cut off and the slope
+    is 0, and of `length_logits` otherwise.
+    """
+    kept = torch.sigmoid(logits)  # [B, J], scores kept away from 0 and 1
+    inner = ((scores > eps) & (scores < 1 - eps)).to(scores) if has_field else 1 - 2 * eps
+    return inner * 2 * length / (1 + length.square()).square() / (kept * (1 - kept))  # [B, J]
 
 
 def _through_field(
@@ -180,7 +189,7 @@ def _through_field(
         evidence = sharpness[:, None, None, None] * evidence  # [B, J, D, H, W]
         messages = messages_by_sender(found.sent, field.pairwise)  # [B, J', J]
         constants = {name: sharpness * value for name, value in constants.items()}
-        constants["field bias"] = field.bias.expand_as(output.logits)
+        constants["field bias"] = field.bias.detach().expand_as(output.logits)
         if field.global_branch is not None:
             cells = features.shape[2] * features.shape[3]
             branch = torch.einsum("bchw,jc->bjhw", features, field.global_branch) / cells  # [B, J, H', W']
