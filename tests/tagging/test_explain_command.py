@@ -99,6 +99,7 @@ def test_without_a_name_the_shipped_model_explains(told, album, shipped, capsys)
         (["PHOTO", "--known", "zebra=yes"], "known: the model has no class 'zebra'"),
         (["gone.jpg"], "gone.jpg: "),
         (["FOLDER"], "a folder, not an image"),
+        (["coco80"], "coco80: a shipped model; explain with it: --model coco80"),
         (["TORN"], "1-cut.jpg: damaged or truncated image"),
         ([], "no image: expected the file to explain"),
         (["--relations", "x.svg", "--classes", "sea"], "no image: expected the file to explain with --classes"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from contextcaps.cli.command import Command, File, Folder
+from contextcaps.cli.command import Command, File, Folder, refuse_models
 
 if TYPE_CHECKING:
     from contextcaps.tagging import Explanation, Tagger
@@ -18,12 +18,14 @@ __all__ = ["ExplainImage"]
 
 @dataclasses.dataclass(frozen=True)
 class ExplainImage(Command):
-    """Say why an image has its tags: what it shows where, and what each other class adds.
+    """Say why an image has its tags: what it shows where, what other classes add.
 
-    The parts of each score's logit sum to it exactly. Models whose heads have no such parts are refused.
+    The parts of a score sum to its logit exactly.
+
+    Models whose heads have no such parts are refused.
     """
 
-    image: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE")] = None
+    image: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[IMAGE]")] = None
     """The image file; --relations alone needs none."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME_OR_PATH")] = None
     """A shipped model, as contextcaps models lists them (coco80 by default), a run's folder, a model's folder, or
@@ -71,6 +73,8 @@ class ExplainImage(Command):
             given = [f"--{name}" for name in of_an_image if getattr(self, name) is not None]
             if given or self.relations is None:
                 raise ValueError(f"no image: expected the file to explain{f' with {given[0]}' if given else ''}")
+        else:
+            refuse_models([self.image], "explain")
         if self.html is not None:
             check_page(self.html)
         if self.relations is not None:

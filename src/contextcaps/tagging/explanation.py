@@ -20,7 +20,7 @@ _DIGITS = 7
 """After the point, in documents for programs: hundreds of parts still sum to the logit to 1e-4."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class LengthExplanation:
     """The length of a decision capsule before the squash, and the parts that it is the sum of."""
 
@@ -30,7 +30,7 @@ class LengthExplanation:
     bias: float
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class ClassExplanation:
     """A class's logit, and the parts that it is the sum of."""
 
