@@ -51,6 +51,7 @@ def test_the_drawing_is_a_file_of_its_own_whatever_classes_are_called() -> None:
     assert "<script" not in drawn
     assert "&lt;script&gt;" in drawn
     assert "\x07" not in drawn
+    assert "\N{REPLACEMENT CHARACTER}" not in root.find("{*}style").text
     assert drawn.count("<path") == 2
     assert drawn.count("<circle") == 3
     assert "exclude: where one is present, the other is less likely; none" in drawn

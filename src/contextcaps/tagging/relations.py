@@ -14,9 +14,12 @@ from contextcaps.models.network import CapsuleNetwork
 __all__ = ["Relation", "draw_relations", "strongest_relations"]
 
 _NAME_LENGTH = 18
-_STYLE = """text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1c2128}
-.title{font-size:18px;font-weight:600}.note{fill:#5f6b7a;font-size:12.5px}path{fill:none;stroke-linecap:round}.attract{stroke:#c2410c}.exclude{stroke:#1d5fd1}
-path:hover{stroke:#1c2128}circle{fill:#5f6b7a}"""
+_STYLE = (  # on one line: pages have no control characters
+    'text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1c2128}'
+    ".title{font-size:18px;font-weight:600}.note{fill:#5f6b7a;font-size:12.5px}"
+    "path{fill:none;stroke-linecap:round}.attract{stroke:#c2410c}.exclude{stroke:#1d5fd1}"
+    "path:hover{stroke:#1c2128}circle{fill:#5f6b7a}"
+)
 
 
 @dataclasses.dataclass(frozen=True)
