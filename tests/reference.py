@@ -6,6 +6,7 @@ Transcribed from the text of the papers, not from our source, so that an error w
 - Sabour et al. 2017, Dynamic Routing Between Capsules: squash, routing, margin loss
 - Hinton et al. 2018, Matrix Capsules with EM Routing: EM routing, spread loss
 - Ridnik et al. 2021, Asymmetric Loss For Multi-Label Classification
+- Lanchantin et al. 2021, General Multi-label Image Classification with Transformers (C-Tran), and its authors' code
 
 Letters:
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -476,6 +477,118 @@ def decision_field(
             for j in range(classes):
                 chances[b, j] = _sigmoid(logits[b, j]) if math.isnan(told[b, j]) else told[b, j]
     return chances, logits
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# C-Tran: self-attention over grid cells and labels together
+
+
+class Affine(NamedTuple):
+    """W · x + b; or, as a layer normalisation, W times what is normalised, each number by itself, plus b."""
+
+    weight: Array
+    bias: Array
+
+
+class EncoderLayer(NamedTuple):
+    """One layer: softmax(q · k / √(width of a head)) over all tokens, then W₂ · relu(W₁ · x), each added and normed."""
+
+    query: Affine
+    key: Affine
+    value: Affine
+    out: Affine
+    first_norm: Affine
+    inner: Affine
+    outer: Affine
+    second_norm: Affine
+
+
+def c_tran(
+    features: ArrayLike,
+    known: ArrayLike,
+    embed: Affine,
+    labels: ArrayLike,
+    absent: ArrayLike,
+    present: ArrayLike,
+    norm: Affine,
+    layers: Sequence[EncoderLayer],
+    heads: int,
+    readout: Affine,
+) -> Array:
+    """Logits [B, J] of features [B, C, H, W]; `known` is 1, 0, or NaN where nothing is known, [B, J].
+
+    labels [J, d]; absent, present [d]. Cells have Query2Label's positions.
+    """
+    features, known, labels = _array(features), _array(known), _array(labels)
+    batch, _, height, width = features.shape
+    classes, depth = labels.shape
+    states = {0.0: _array(absent), 1.0: _array(present)}
+    logits = np.zeros((batch, classes))
+    for b in range(batch):
+        sequence = []
+        for y in range(height):
+            for x in range(width):
+                cell = _affine(embed, features[b, :, y, x])
+                sequence.append(cell + _cell_position(y, x, height, width, depth))
+        for j in range(classes):
+            token = labels[j].copy()
+            if not math.isnan(known[b, j]):
+                token += states[float(known[b, j])]
+            sequence.append(token)
+        sequence = [_layer_norm(norm, token) for token in sequence]
+        for layer in layers:
+            sequence = _encoder_layer(layer, sequence, heads)
+        for j in range(classes):
+            token = sequence[height * width + j]
+            logits[b, j] = sum(readout.weight[j, i] * token[i] for i in range(depth)) + readout.bias[j]
+    return logits
+
+
+def _encoder_layer(layer: EncoderLayer, sequence: list[Array], heads: int) -> list[Array]:
+    """Attention and feed-forward of all tokens [d], each plus what came in, normalised."""
+    depth = len(sequence[0])
+    share = depth // heads
+    queries = [_affine(layer.query, token) for token in sequence]
+    keys = [_affine(layer.key, token) for token in sequence]
+    values = [_affine(layer.value, token) for token in sequence]
+    results = []
+    for token, query in zip(sequence, queries, strict=True):
+        found = np.zeros(depth)
+        for head in range(heads):
+            own = range(head * share, (head + 1) * share)
+            alike = _softmax([sum(query[i] * key[i] for i in own) / math.sqrt(share) for key in keys])
+            for i in own:
+                found[i] = sum(weight * value[i] for weight, value in zip(alike, values, strict=True))
+        attended = _layer_norm(layer.first_norm, token + _affine(layer.out, found))
+        hidden = np.array([max(0.0, number) for number in _affine(layer.inner, attended)])
+        results.append(_layer_norm(layer.second_norm, attended + _affine(layer.outer, hidden)))
+    return results
+
+
+def _cell_position(y: int, x: int, height: int, width: int, depth: int) -> Array:
+    """Sines and cosines of the row, then of the column, [d] (Carion et al. 2020, normalised to 2π)."""
+    numbers = []
+    for index, count in ((y, height), (x, width)):
+        angle = 2 * math.pi * (index + 1) / count
+        angles = [angle / 10_000 ** (2 * i / (depth // 2)) for i in range(depth // 4)]
+        numbers += [math.sin(each) for each in angles] + [math.cos(each) for each in angles]
+    return np.array(numbers)
+
+
+def _affine(layer: Affine, vector: Array) -> Array:
+    rows, columns = layer.weight.shape
+    return np.array([sum(layer.weight[r, c] * vector[c] for c in range(columns)) + layer.bias[r] for r in range(rows)])
+
+
+def _layer_norm(layer: Affine, vector: Array, eps: float = 1e-5) -> Array:
+    mean = sum(vector) / len(vector)
+    variance = sum((number - mean) ** 2 for number in vector) / len(vector)
+    return np.array(
+        [
+            weight * (number - mean) / math.sqrt(variance + eps) + bias
+            for weight, number, bias in zip(layer.weight, vector, layer.bias, strict=True)
+        ]
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -103,5 +103,5 @@ def test_the_evidence_has_fractions(path) -> None:
 
 
 def test_the_papers_figures_stand_beside_ours_in_the_same_unit() -> None:
-    require_fractions({"mAP": PAPER_MAP}, 4)
+    require_fractions({"mAP": PAPER_MAP}, 3)
     assert PAPER_MAP["capsnet"] == 0.4238

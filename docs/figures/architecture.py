@@ -17,8 +17,8 @@ CRF over the classes within one capsule, aggregation by dynamic routing and/or b
 weights, decision capsules [B, J, I], and their lengths as scores: bed, lamp and window are tags, car and sea are not.
 Two branches leave the primary capsules: RW gives routing its initial weights; a low-level map gives CORR its alpha.
 Below, the models: capsnet is routing; capsnet-rw adds RW; capsnet-rw-crf adds CRF; capsnet-rw-crf-corr has CORR
-instead of routing; contextcaps adds a mean field between the classes' logits and a global branch, which leads from the
-backbone's features, average-pooled, through a linear layer to the logits."""
+instead of routing; contextcaps is routing with a mean field between the classes' logits and a global branch, which
+leads from the backbone's features, average-pooled, through a linear layer to the logits."""
 LETTERS = "B images, J classes", "K = N·N·D primary capsules of A attributes", "J decision capsules of I attributes"
 
 FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
@@ -329,7 +329,7 @@ def draw_legend() -> str:
         "capsnet-rw": [routing, initial],
         "capsnet-rw-crf": [routing, initial, field],
         "capsnet-rw-crf-corr": [initial, field, correlation],
-        "contextcaps": [initial, field, correlation, ("global branch", GLOBAL)],
+        "contextcaps": [routing, ("field and global branch", GLOBAL)],
     }
     gap = 14
     needed = [sum(badge_width(name) + 16 for name, _ in modules) + 16 for modules in models.values()]

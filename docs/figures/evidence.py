@@ -1,4 +1,4 @@
-"""The figures of docs/results/paper.md, drawn from what ablations found (docs/evidence/*.json).
+"""The figures of docs/results/paper.md and ade20k.md, drawn from what ablations found (docs/evidence/*.json).
 
 `python docs/figures/evidence.py` draws them all beside this file; with FOLDER and NAME it takes what they need from the
 ablation.json in an ablation's folder, without the paths of the machine that ran it, and draws nothing.
@@ -32,10 +32,20 @@ ORDER += ("capsnet-rw-literal", "capsnet-rw-crf-literal", "contextcaps-literal",
 ORDER += ("capsnet-asl", "gap", "gap-asl", "gmp", "gmp-scene", "ml-decoder", "ml-decoder-asl", "ml-decoder-scene")
 ORDER += ("ml-gcn", "query2label", "query2label-asl")
 CAPSULES, BASELINE = "#0072B2", "#D55E00"
-BASELINES = ("gap", "gmp", "ml-decoder", "ml-gcn", "query2label")
+BASELINES = ("gap", "gmp", "csra", "ml-decoder", "ml-gcn", "query2label")
+STEM_STYLES = {
+    "capsnet": ("#000000", "-"),
+    "capsnet-rw-crf-corr": ("#CC79A7", "-"),
+    "contextcaps": ("#CC79A7", "--"),
+    "capsnet-global": ("#0072B2", "-"),
+    "gap": (BASELINE, "-"),
+}
+"""Dashed: the same capsules with the field."""
 NAMES = {
-    # The runs were made before the global branch had its name.
-    "capsnet-scene": "capsnet-global",
+    # The runs were made before the models had the names of today.
+    "capsnet-scene": "contextcaps",
+    "capsnet-global": "contextcaps",
+    "contextcaps": "contextcaps-rw-crf-corr",
     "ml-decoder-scene": "ml-decoder + global",
     "gmp-scene": "gmp + global",
     "rw-gate": "capsnet-rw as gate",
@@ -55,6 +65,7 @@ def collect(folder: Path, name: str) -> None:
         "facts": {key: _without_paths(value) for key, value in found["facts"].items() if key != "commit"},
         "test_images": found["test_images"],
         "resamples": found["resamples"],
+        "seed_deviation": found["seed_deviation"],
         "prior_mAP": found["prior"]["mAP"],
         "models": [_model(model) for model in found["models"]],
     }
@@ -103,7 +114,7 @@ def _rounded(value: Any) -> Any:
 
 def draw_differences() -> None:
     """Every model's difference to `capsnet`, on each data set, with and without a pretrained backbone."""
-    figure = _figure(12, 9.8)
+    figure = _figure(13.2, 9.8)
     rows = figure.subplots(2, 3, gridspec_kw={"height_ratios": [1, 1.15]})
     for line, (kind, words) in enumerate(KINDS.items()):
         for column, (data, title) in enumerate(DATA.items()):
@@ -151,7 +162,8 @@ def draw_convergence() -> None:
             colour = COLOURS[model["label"]]
             axes.fill_between(epochs, list(map(min, columns)), list(map(max, columns)), color=colour, alpha=0.15, lw=0)
             arrived = model["epochs_within_1_percent"]
-            label = f"{model['label']} ({sum(arrived) / len(arrived):.1f})"
+            name = NAMES.get(model["label"], model["label"])
+            label = f"{name} ({sum(arrived) / len(arrived):.1f})"
             axes.plot(epochs, [sum(each) / len(each) for each in columns], color=colour, linewidth=1.8, label=label)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("epoch")
@@ -160,7 +172,8 @@ def draw_convergence() -> None:
         _tidy(axes)
     figure.axes[0].set_ylabel("validation mAP (%)")
     figure.suptitle(
-        "The paper's rows and contextcaps from scratch at 64 px: mean and range of three seeds", weight="bold"
+        "The paper's rows, and the last with the field, from scratch at 64 px: mean and range of three seeds",
+        weight="bold",
     )
     _save(figure, "convergence")
 
@@ -186,9 +199,47 @@ def draw_classes() -> None:
         axes.set_xlabel("share of training images that show the class (%)")
         _tidy(axes)
     figure.axes[0].set_ylabel("gain of average precision (points)")
-    title = "contextcaps − capsnet class by class, pretrained backbone, three seeds with 95 % intervals"
+    title = "contextcaps-rw-crf-corr − capsnet class by class, pretrained backbone, three seeds with 95 % intervals"
     figure.suptitle(title, fontweight="bold")
     _save(figure, "classes")
+
+
+def draw_ade20k() -> None:
+    """ADE20K: differences to `capsnet` on a fine-tuned backbone, and validation mAP by epoch with the paper's stem."""
+    figure = _figure(12, 4.4)
+    left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
+    models = [each for each in _read("ade20k-tuned")["models"] if each["difference"] is not None]
+    models.sort(key=lambda each: each["difference"]["value"])
+    for place, model in enumerate(models):
+        colour = BASELINE if model["preset"] in BASELINES else CAPSULES
+        seeds = len(model["mAP_by_seed"])
+        found = model["difference"] if seeds > 1 else model["image_difference"]
+        each = {key: 100 * value for key, value in found.items()}
+        style = "-" if seeds > 1 else ":"
+        left.plot([each["low"], each["high"]], [place, place], style, color=colour, linewidth=2.2)
+        left.plot([each["value"]], [place], "o", color=colour, markersize=6)
+    left.axvline(0, color="#666666", linewidth=1)
+    left.set_yticks(range(len(models)), [NAMES.get(each["label"], each["label"]) for each in models])
+    left.tick_params(axis="y", length=0)
+    left.set_xlabel("test mAP − capsnet (points)\n95 % over two seeds; dotted: one seed, over test images", fontsize=9)
+    left.set_title("Fine-tuned EfficientNet-lite0, 160 px", fontsize=10)
+    for model in _read("ade20k-stem")["models"]:
+        (curve,) = model["validation_mAP_by_epoch"].values()
+        colour, style = STEM_STYLES[model["label"]]
+        label = NAMES.get(model["label"], model["label"])
+        right.plot(
+            range(1, len(curve) + 1), [100 * each for each in curve], style, color=colour, linewidth=1.8, label=label
+        )
+    right.set_xlabel("epoch")
+    right.set_xticks(range(2, 21, 2))
+    right.set_ylabel("validation mAP (%)")
+    right.set_ylim(bottom=0)
+    right.legend(fontsize=8.5, frameon=False, loc="lower right")
+    right.set_title("The paper's stem from scratch, 32 px, one seed", fontsize=10)
+    for axes in (left, right):
+        _tidy(axes)
+    figure.suptitle("ADE20K, 150 classes", fontweight="bold")
+    _save(figure, "ade20k")
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -218,3 +269,4 @@ if __name__ == "__main__":
         draw_differences()
         draw_convergence()
         draw_classes()
+        draw_ade20k()

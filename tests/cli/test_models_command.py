@@ -69,7 +69,7 @@ def test_models_lists_the_presets(shipped, capsys) -> None:
 
 
 def test_models_shows_one_step_by_step(capsys) -> None:
-    main(["models", "contextcaps", "--classes", "7", "--image-size", "32", "--backbone", "small"])
+    main(["models", "contextcaps-rw-crf-corr", "--classes", "7", "--image-size", "32", "--backbone", "small"])
     printed = capsys.readouterr().out
     for word in ("primary capsules", "RW as gate", "CRF, centred", "CORR weights", "256 × 7 × 16", "forward pass"):
         assert word in printed

@@ -49,7 +49,7 @@ def test_operators_of_the_triton_engine() -> None:
 
 
 @pytest.mark.parametrize("engine", ["lean", pytest.param("triton", marks=needs_triton)])
-@pytest.mark.parametrize("model", ["capsnet-rw-crf", "contextcaps"])
+@pytest.mark.parametrize("model", ["capsnet-rw-crf", "contextcaps-rw-crf-corr"])
 def test_compiled_as_one_graph(engine, model) -> None:
     head = made_head(model, engine, TINY).to(DEVICE)
     capsules = leaf(2, head.capsules, 2)

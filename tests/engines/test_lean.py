@@ -170,8 +170,8 @@ def test_every_model_is_the_same_either_way(model, shared) -> None:
 
 def test_half_precision_and_autocast() -> None:
     torch.manual_seed(0)
-    plain = create_model("contextcaps", 7, 32, "small", capsules={"types": 3}, engine="plain")
-    other = create_model("contextcaps", 7, 32, "small", capsules={"types": 3}, engine="lean")
+    plain = create_model("contextcaps-rw-crf-corr", 7, 32, "small", capsules={"types": 3}, engine="plain")
+    other = create_model("contextcaps-rw-crf-corr", 7, 32, "small", capsules={"types": 3}, engine="lean")
     other.load_state_dict(plain.state_dict())
     images = torch.rand(4, 3, 32, 32)
     with torch.autocast("cpu", torch.bfloat16):
@@ -222,7 +222,7 @@ def test_second_derivatives_are_refused() -> None:
 
 
 def test_a_frozen_head() -> None:
-    head = made_head("contextcaps", "lean").requires_grad_(False)
+    head = made_head("contextcaps-rw-crf-corr", "lean").requires_grad_(False)
     capsules = torch.randn(3, head.capsules, 3, requires_grad=True)
     head.decide(capsules).sum().backward()
     assert capsules.grad is not None

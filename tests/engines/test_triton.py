@@ -58,7 +58,7 @@ def test_variants(variant) -> None:
     compare("capsnet-rw-crf", (1, 3, 18, 2), 1, **VARIANTS[variant])
 
 
-@pytest.mark.parametrize("model", ["capsnet-rw-crf", "contextcaps"])
+@pytest.mark.parametrize("model", ["capsnet-rw-crf", "contextcaps-rw-crf-corr"])
 @pytest.mark.parametrize(
     ("sizes", "batch"),
     [((1, 2, 2, 1), 1), ((1, 16, 33, 3), 2), ((1, 2, 205, 1), 1)],
@@ -74,7 +74,7 @@ def test_more_rows_than_a_tile_has() -> None:
 
 @pytest.mark.skipif(not GPU, reason="too large for the interpreter")
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
-@pytest.mark.parametrize("model", ["capsnet", "capsnet-rw-crf", "contextcaps"])
+@pytest.mark.parametrize("model", ["capsnet", "capsnet-rw-crf", "contextcaps-rw-crf-corr"])
 @pytest.mark.parametrize(
     ("sizes", "batch"),
     [
@@ -92,7 +92,7 @@ def test_real_sizes(model, sizes, batch, dtype) -> None:
     compare(model, sizes, batch, dtype)
 
 
-@pytest.mark.parametrize("model", ["capsnet", "capsnet-rw-crf", "contextcaps"])
+@pytest.mark.parametrize("model", ["capsnet", "capsnet-rw-crf", "contextcaps-rw-crf-corr"])
 def test_half_precision(model) -> None:
     compare(model, (1, 8, 21, 2), 2, HALF)
 
@@ -112,7 +112,7 @@ def test_many_classes_in_half_precision(rank) -> None:
 @given(
     sizes=st.tuples(*(st.integers(1, most) for most in (3 if GPU else 1, 9)), st.integers(2, 40), st.integers(1, 6)),
     batch=st.integers(1, 5 if GPU else 3),
-    model=st.sampled_from(["capsnet-rw", "capsnet-rw-crf", "contextcaps"]),
+    model=st.sampled_from(["capsnet-rw", "capsnet-rw-crf", "contextcaps-rw-crf-corr"]),
     shared=st.booleans(),
     seed=st.integers(0, 99),
 )
@@ -153,7 +153,7 @@ def test_against_plain_loops() -> None:
     torch.testing.assert_close(decisions.cpu().double(), torch.as_tensor(expected), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", ["capsnet-rw-crf", "contextcaps"])
+@pytest.mark.parametrize("model", ["capsnet-rw-crf", "contextcaps-rw-crf-corr"])
 def test_a_second_backward_pass_and_the_same_bits_twice(model) -> None:
     head = made_head(model, "triton", (1, 3, 5, 2)).to(DEVICE)
     capsules = torch.randn(2, head.capsules, 3, device=DEVICE, requires_grad=True)
@@ -166,7 +166,7 @@ def test_a_second_backward_pass_and_the_same_bits_twice(model) -> None:
         assert torch.equal(one, three)
 
 
-@pytest.mark.parametrize("model", ["capsnet-rw-crf", "contextcaps"])
+@pytest.mark.parametrize("model", ["capsnet-rw-crf", "contextcaps-rw-crf-corr"])
 def test_the_same_bits_without_autograd(model) -> None:
     head = made_head(model, "triton", (1, 3, 5, 2)).to(DEVICE)
     capsules = torch.randn(2, head.capsules, 3, device=DEVICE)
@@ -198,7 +198,7 @@ def test_a_backward_pass_to_some_inputs_leaves_nothing_behind() -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("model", ["capsnet-rw", "contextcaps"])
+@pytest.mark.parametrize("model", ["capsnet-rw", "contextcaps-rw-crf-corr"])
 def test_frozen_votes_twice(model) -> None:
     frozen, whole = (made_head(model, "triton", (1, 3, 5, 2)).to(DEVICE) for _ in range(2))
     for part in (frozen.votes, frozen.crf):
@@ -271,7 +271,7 @@ def test_more_attributes_than_fit_on_chip() -> None:
     compare("capsnet-rw-crf", (1, 32, 5, 2), 2)
 
 
-@pytest.mark.parametrize("model", ["capsnet-rw", "contextcaps"])
+@pytest.mark.parametrize("model", ["capsnet-rw", "contextcaps-rw-crf-corr"])
 def test_kernels_with_wide_offsets(model, monkeypatch) -> None:
     monkeypatch.setattr(routing, "_MOST_COUNTED", 1)
     compare(model, (2, 3, 5, 2), 2, **SHARED)
@@ -290,7 +290,7 @@ def test_offsets_in_64_bits() -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU, or none")
 def test_on_a_gpu_that_is_not_the_current_one() -> None:
-    for model in ("capsnet-rw-crf", "contextcaps"):
+    for model in ("capsnet-rw-crf", "contextcaps-rw-crf-corr"):
         head = made_head(model, "triton").to("cuda:1")
         capsules = torch.randn(3, head.capsules, 3, device="cuda:1", requires_grad=True)
         head.decide(capsules).sum().backward()
@@ -324,6 +324,6 @@ def test_deviations_from_uniform_weights() -> None:
 
 
 def test_precisions_that_the_kernels_do_not_know_are_refused() -> None:
-    head = made_head("contextcaps", "triton").double().to(DEVICE)
+    head = made_head("contextcaps-rw-crf-corr", "triton").double().to(DEVICE)
     with pytest.raises(ValueError, match="float32, bfloat16 and float16, not float64"):
         head.decide(torch.zeros(1, head.capsules, SMALL[1], dtype=torch.float64, device=DEVICE))

@@ -135,8 +135,8 @@ def test_a_run_fills_the_prior_and_is_resumed_to_the_same_bits(field_run, tmp_pa
     assert finals(tmp_path / "cut") == finals(whole)
 
 
-def test_training_with_known_labels_needs_a_field(tmp_path) -> None:
-    with pytest.raises(ValueError, match=r"known: .*--set field=default"):
+def test_training_with_known_labels_needs_a_network_that_takes_them(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"known: .*--model c-tran.*--set field=default"):
         train(small_config(tmp_path / "run", tmp_path, model="capsnet", known=0.5), progress=False)
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="known: expected a number from 0 to below 1"):

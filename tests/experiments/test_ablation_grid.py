@@ -46,7 +46,7 @@ def test_models_with_settings() -> None:
         ("capsnet:crf.rank=2", r"crf\.rank: capsnet has no CRF; add it with crf=default"),
         ("capsnet:epochs=3", "epochs is the same for all models"),
         ("capsnet:loss=wrong", "loss: expected one of"),
-        ("capsnet:known=0.5", "capsnet-known=0.5: known: expected 0 for a network without a field"),
+        ("capsnet:known=0.5", r"capsnet-known=0.5: known: this network \(capsnet\) cannot be told labels"),
         ("a b=capsnet", "expected letters, digits"),
         ("capsnet,capsnet", "more than once"),
     ],

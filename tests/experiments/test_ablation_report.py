@@ -126,14 +126,15 @@ def test_which_models_are_the_papers() -> None:
     assert paper_row(Entry("none", "capsnet-rw-crf", {"crf.iterations": 0})) is None
 
 
-def test_the_paper_stands_beside_and_is_marked(folder) -> None:
-    tables = {table.name: table for table in report_tables(make_report(folder, RESAMPLES))}
+def test_the_paper_stands_beside_and_is_marked(tmp_path) -> None:
+    made_up(tmp_path / "out", {"capsnet": 0.2, "capsnet-rw-crf-corr": 0.6, "contextcaps": 0.7})
+    tables = {table.name: table for table in report_tables(make_report(tmp_path / "out", RESAMPLES))}
     paper = tables["paper"]
     assert [row[2] for row in paper.texts()] == ["42.38", "56.71"]
     assert paper.texts()[1][3] == "+14.33"
     assert "another data set" in paper.notes[0]
     assert "does not define" in paper.notes[0]
-    assert [row[-1] for row in tables["convergence"].texts()] == ["around 15", "–"]
+    assert [row[-1] for row in tables["convergence"].texts()] == ["around 15", "–", "–"]
 
 
 class Page(HTMLParser):

@@ -12,16 +12,16 @@ from contextcaps.models import CapsuleNetwork, create_model, model_config
 from contextcaps.models.baselines import BaselineHead, MLDecoderHead, MLGCNHead, build_baseline
 from contextcaps.models.baselines.attention import Attention, FeedForward
 from contextcaps.models.baselines.ml_gcn import label_graph
-from contextcaps.models.baselines.query2label import sine_positions
+from contextcaps.models.baselines.positions import sine_positions
 
-BASELINES = ["gap", "gmp", "csra", "ml-decoder", "query2label", "ml-gcn"]
+BASELINES = ["gap", "gmp", "csra", "ml-decoder", "query2label", "ml-gcn", "c-tran"]
 CLASSES, CHANNELS, HEIGHT, WIDTH = 5, 6, 2, 3
 
 
 def narrow(name: str, width: int) -> dict[str, int]:
     """Options for a head of a small width, with few attention heads, where it has such."""
     section = name.replace("-", "_")
-    options = {"ml-decoder": ("width", "attention_heads"), "query2label": ("width", "attention_heads")}
+    options = dict.fromkeys(("ml-decoder", "query2label", "c-tran"), ("width", "attention_heads"))
     sizes = {"width": width, "attention_heads": 2}
     return {f"{section}.{each}": sizes[each] for each in {**options, "ml-gcn": ("width",)}.get(name, ())}
 
@@ -38,6 +38,11 @@ def small_head(name: str, num_classes: int = CLASSES, **settings: object) -> Bas
 
 def features(batch: int = 2, height: int = HEIGHT, width: int = WIDTH) -> Tensor:
     return torch.randn(batch, CHANNELS, height, width, generator=torch.Generator().manual_seed(1)).double()
+
+
+def some_known(batch: int) -> Tensor:
+    """Known labels [B, J]: a third present, a third absent, a third not known."""
+    return torch.tensor([1.0, math.nan, 0.0]).repeat(batch * CLASSES)[: batch * CLASSES].view(batch, CLASSES)
 
 
 @pytest.mark.parametrize("max_head", [True, False])
@@ -247,7 +252,8 @@ def test_positions_differ() -> None:
 @pytest.mark.parametrize("name", BASELINES)
 def test_gradients_reach_every_weight(name) -> None:
     head = small_head(name).train()
-    head(features(4)).scores.square().sum().backward()
+    told = {"known": some_known(4)} if head.config.head_takes_known else {}
+    head(features(4), **told).logits.square().sum().backward()
     assert [each for each, weight in head.named_parameters() if not bool((weight.grad != 0).any())] == []
 
 

@@ -35,7 +35,7 @@ def made(name: str, calibration: CalibrationConfig | None = None, **options) -> 
 
 
 def test_who_can_explain() -> None:
-    assert set(list_models()) - set(EXPLAINED) == {"capsnet-em", "ml-decoder", "query2label"}
+    assert set(list_models()) - set(EXPLAINED) == {"capsnet-em", "ml-decoder", "query2label", "c-tran"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -71,7 +71,7 @@ def test_parts_of_capsules_sum_to_the_length_before_the_squash(name, dtype) -> N
 @pytest.mark.parametrize("known", [None, KNOWN], ids=["told nothing", "told"])
 @pytest.mark.parametrize("calibration", [None, CalibrationConfig(1.7, -0.6)], ids=["raw", "calibrated"])
 @pytest.mark.parametrize("field", [{}, FIELD, {"rank": 2}, {"iterations": 1}], ids=str)
-@pytest.mark.parametrize("name", ["capsnet", "contextcaps", "gap", "csra"])
+@pytest.mark.parametrize("name", ["capsnet", "contextcaps-rw-crf-corr", "gap", "csra"])
 @torch.no_grad()
 def test_field_and_calibration_divide_too(name, field, calibration, known) -> None:
     network = made(name, calibration, field=field)
@@ -112,7 +112,7 @@ def test_one_head_serves_several_known_labels() -> None:
     torch.testing.assert_close(told.logits - plain.logits, change, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["capsnet", "contextcaps"])
+@pytest.mark.parametrize("name", ["capsnet", "contextcaps", "contextcaps-rw-crf-corr"])
 @torch.no_grad()
 def test_a_capsule_has_what_the_logit_loses_without_it(name) -> None:
     network = made(name).double()
@@ -176,9 +176,20 @@ def test_messages_by_sender_sum_to_the_messages(rank) -> None:
 
 @pytest.mark.parametrize(
     ("name", "what"),
-    [("capsnet-em", "EM routing"), ("ml-decoder", "the head ml_decoder"), ("query2label", "the head query2label")],
+    [
+        ("capsnet-em", "EM routing"),
+        ("ml-decoder", "the head ml_decoder"),
+        ("query2label", "the head query2label"),
+        ("c-tran", "the head c_tran"),
+    ],
 )
 def test_heads_without_exact_parts_are_refused_with_those_that_have_them(name, what) -> None:
     network = made(name)
     with pytest.raises(ValueError, match=rf"^explain: the scores of {what} are no exact sum .*capsnet, .*gap, gmp"):
         decompose(network, network.features(IMAGES), None)
+
+
+def test_a_network_that_can_be_told_nothing_is_told_nothing() -> None:
+    network = made("capsnet")
+    with pytest.raises(ValueError, match=r"^known: "):
+        decompose(network, network.features(IMAGES), KNOWN)

@@ -61,8 +61,8 @@ def test_what_is_known_is_its_own_score_and_changes_the_others(name, form) -> No
         torch.testing.assert_close(lengths(told.decisions), told.scores)
 
 
-def test_known_labels_need_a_field_and_their_shape() -> None:
-    with pytest.raises(ValueError, match=r"known: .*field=default"):
+def test_known_labels_need_a_network_that_takes_them_and_their_shape() -> None:
+    with pytest.raises(ValueError, match=r"known: .*\(capsnet\) cannot be told labels.*--model c-tran.*field=default"):
         made()(IMAGES, known=KNOWN)
     network = made(field={})
     with pytest.raises(ValueError, match=r"known: expected shape \[B=3, J=4\], got \[2, 4\]"):

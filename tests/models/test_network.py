@@ -20,7 +20,7 @@ EM = {"routing": None, "em": {}}
 IMAGES = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-def small_model(name: str = "contextcaps", **overrides: object):
+def small_model(name: str = "contextcaps-rw-crf-corr", **overrides: object):
     torch.manual_seed(0)
     size = {"capsules.types": 3} if name in CAPSULES else {}
     return create_model(name, 5, image_size=32, backbone="small", **size, **overrides).eval()
@@ -210,7 +210,7 @@ def test_a_network_of_another_precision_takes_bytes_and_floats(dtype) -> None:
 def test_filled_after_building_without_memory() -> None:
     model = small_model()
     with torch.device("meta"):
-        empty = create_model("contextcaps", 5, image_size=32, backbone="small", capsules={"types": 3})
+        empty = create_model("contextcaps-rw-crf-corr", 5, image_size=32, backbone="small", capsules={"types": 3})
     filled = empty.to_empty(device="cpu").eval()
     filled.load_state_dict(model.state_dict())
     torch.testing.assert_close(filled(IMAGES).scores, model(IMAGES).scores)
@@ -263,7 +263,7 @@ def test_too_many_weights_are_refused_with_advice() -> None:
         refusal.value
     )
     with pytest.raises(ValueError, match=r"correlation\.rank=16, or crf\.rank=32, or field\.rank=32"):
-        create_model("contextcaps", 80, image_size=64, backbone="small", max_weights=1000)
+        create_model("contextcaps-rw-crf-corr", 80, image_size=64, backbone="small", max_weights=1000)
     with pytest.raises(ValueError, match=r"field 25 million.*field\.rank=32"):
         create_model(
             "capsnet", 5000, image_size=32, backbone="small", capsules={"types": 1}, field={}, max_weights=2 * 10**7
@@ -313,7 +313,7 @@ def test_class_permutation_permutes_the_scores() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["capsnet-rw", "contextcaps"])
+@pytest.mark.parametrize("name", ["capsnet-rw", "contextcaps-rw-crf-corr"])
 def test_exports_as_one_graph(name) -> None:
     """No branch depends on the data, so that compilers and exporters see one graph."""
     model = small_model(name)

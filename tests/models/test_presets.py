@@ -29,16 +29,17 @@ def test_the_paper_s_rows_are_registered() -> None:
     rows = ["capsnet", "capsnet-rw", "capsnet-rw-crf", "capsnet-rw-crf-corr"]
     assert list_models()[:5] == [*rows, "contextcaps"]
     assert LITERAL == ["capsnet-literal", "capsnet-rw-literal", "capsnet-rw-crf-literal", "capsnet-rw-crf-corr-literal"]
-    assert set(BASELINES) == {"gap", "gmp", "csra", "ml-decoder", "query2label", "ml-gcn"}
+    assert set(BASELINES) == {"gap", "gmp", "csra", "ml-decoder", "query2label", "ml-gcn", "c-tran"}
 
 
 def test_controls() -> None:
     assert model_config("capsnet-uniform", 3).routing.iterations == 1
     assert model_config("capsnet-em", 3).em.iterations == 3
-    control, whole = model_config("capsnet-global", 3), model_config("contextcaps", 3)
-    assert control.field == whole.field
-    assert control.field.global_branch
-    assert control.correlation is control.crf is control.initial_routing is None
+    own, whole = model_config("contextcaps", 3), model_config("contextcaps-rw-crf-corr", 3)
+    assert own.field == whole.field
+    assert own.field.global_branch
+    assert own.correlation is own.crf is own.initial_routing is None
+    assert None not in (whole.correlation, whole.crf, whole.initial_routing)
 
 
 @pytest.mark.parametrize("name", list_models())

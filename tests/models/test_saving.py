@@ -14,7 +14,9 @@ from contextcaps.models import CapsuleNetwork, ModelFileError, create_model
 @pytest.fixture
 def folder(tmp_path):
     torch.manual_seed(0)
-    model = create_model("contextcaps", 3, 32, "small", capsules={"types": 2}, class_names=("bed", "lamp", "sea"))
+    model = create_model(
+        "contextcaps-rw-crf-corr", 3, 32, "small", capsules={"types": 2}, class_names=("bed", "lamp", "sea")
+    )
     model.save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 

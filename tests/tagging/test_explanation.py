@@ -62,7 +62,7 @@ def explained(**changes) -> ClassExplanation:
     return dataclasses.replace(made, **changes)
 
 
-@pytest.mark.parametrize("name", ["contextcaps", "capsnet", "capsnet-global", "gap", "csra", "ml-gcn"])
+@pytest.mark.parametrize("name", ["contextcaps", "capsnet", "contextcaps-rw-crf-corr", "gap", "csra", "ml-gcn"])
 def test_parts_sum_and_scores_are_those_of_tagging(name, pictures) -> None:
     tagger = tagger_of(name)
     (tagging,) = tagger.tag(pictures[0])

@@ -18,13 +18,18 @@ CLASSES = ("sky", "sea", "tree, old", "road", "car")
 THRESHOLDS = (0.9, 0.05, 0.125, 0.0, 1.0)
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """A model's folder whose network has a field with potentials."""
+@pytest.fixture(scope="module", params=["field", "c-tran"])
+def told(request, tmp_path_factory):
+    """A model's folder whose network has a field with potentials, or is told labels by its head."""
     torch.manual_seed(3)
-    network = contextcaps.create_model("capsnet", 5, 32, "small", capsules={"types": 2}, class_names=CLASSES, field={})
-    with torch.no_grad():
-        network.field.weight.normal_(std=0.3, generator=torch.Generator().manual_seed(1))
+    own = {"c_tran.width": 16}
+    if request.param == "field":
+        own = {"capsules.types": 2, "field": {}}
+    name = "capsnet" if request.param == "field" else request.param
+    network = contextcaps.create_model(name, 5, 32, "small", class_names=CLASSES, **own)
+    if network.field is not None:
+        with torch.no_grad():
+            network.field.weight.normal_(std=0.3, generator=torch.Generator().manual_seed(1))
     folder = tmp_path_factory.mktemp("run") / "model"
     network.save_pretrained(folder)
     Trained(THRESHOLDS, (0.1,) * 5, seed=7, data="scenes", epoch=1).write(folder, network.config)
@@ -95,8 +100,8 @@ def test_python_tags_with_known_labels(told, pictures) -> None:
     assert {tag.name for tag in tagger.tag(pictures[0], known=known, threshold=0)[0].tags} == {*CLASSES} - {"road"}
 
 
-def test_a_model_without_a_field_says_what_it_needs(network, pictures) -> None:
-    with pytest.raises(ValueError, match=r"known: .*field=default"):
+def test_a_model_that_cannot_be_told_says_which_can(network, pictures) -> None:
+    with pytest.raises(ValueError, match=r"known: .*--model c-tran.*field=default"):
         Tagger(network, device="cpu").tag(pictures, known={"sea": True})
     assert Tagger(network, device="cpu").tag(pictures[0], known={})
 
@@ -140,7 +145,7 @@ def test_misuse_is_one_message_and_exit_code_2(words, message, told, album, caps
     assert len(err.splitlines()) == 1
 
 
-def test_a_model_without_a_field_is_one_message_and_exit_code_2(model, album, capsys) -> None:
+def test_a_model_that_cannot_be_told_is_one_message_and_exit_code_2(model, album, capsys) -> None:
     code, out, err = _run(["--model", model, album / "0.png", "--known", "sea=yes"], capsys)
     assert (code, out) == (2, "")
     assert "field=default" in err

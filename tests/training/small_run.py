@@ -17,7 +17,7 @@ from contextcaps.training.config import TrainConfig
 
 FLAGS = {
     "data": "scenes?count=48&size=32",
-    "model": "contextcaps",
+    "model": "contextcaps-rw-crf-corr",
     "image_size": 32,
     "backbone": "small",
     "options": {"capsules.types": 2},

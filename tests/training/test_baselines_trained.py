@@ -1,14 +1,17 @@
 """Each baseline head trained, resumed and used: as any network."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
-from small_run import finals, quick_runs, rows, small_config
+from small_run import finals, quick_runs, rows, small_config, small_words
 
 import contextcaps
+from contextcaps.cli import main
 from contextcaps.models.baselines.ml_gcn import label_graph
 from contextcaps.training.data import open_training_parts
 from contextcaps.training.failures import StoppedRun
@@ -21,6 +24,7 @@ SMALL = {
     "ml-decoder": {"ml_decoder.width": 16, "ml_decoder.attention_heads": 2},
     "query2label": {"query2label.width": 16, "query2label.attention_heads": 2},
     "ml-gcn": {"ml_gcn.width": 16},
+    "c-tran": {"c_tran.width": 16},
 }
 
 
@@ -45,6 +49,7 @@ def cache(tmp_path_factory) -> Path:
         ("query2label", "bce"),
         ("query2label", "asl"),
         ("ml-gcn", "bce"),
+        ("c-tran", "bce"),
     ],
 )
 def test_two_epochs_lower_the_loss_and_the_model_tags(tmp_path, cache, model, loss) -> None:
@@ -59,6 +64,31 @@ def test_two_epochs_lower_the_loss_and_the_model_tags(tmp_path, cache, model, lo
     (tagging,) = tagger.tag([picture])
     assert tagging.scores.shape == (47,)
     assert "A network for multi-label" in (tmp_path / "run/model/README.md").read_text(encoding="utf-8")
+
+
+def test_a_head_is_told_labels_in_training_and_use(tmp_path, cache, capsys) -> None:
+    """By the commands, without a field between decisions."""
+    run = tmp_path / "run"
+    settings = {"model": "c-tran", "options": SMALL["c-tran"], "known": 0.5, "epochs": 2, "ema": 0.0}
+    main(small_words(run, cache, **settings))
+    first, second = (float(row["train_loss"]) for row in rows(run))
+    assert second < first
+    assert load_file(run / "model/model.safetensors")["head.states"].shape == (2, 16)
+
+    main(["evaluate", str(run), "--known", "0.25,0.5", "--resamples", "10", "--accelerator", "cpu", "--quiet"])
+    shares = json.loads((run / "evaluation/test/known.json").read_text(encoding="utf-8"))["shares"]
+    assert [share["given"] for share in shares] == [12, 24]  # of 47
+    assert all(share["told"]["value"] != share["nothing"]["value"] for share in shares)
+
+    name = contextcaps.load(run, device="cpu").classes[3]
+    picture = tmp_path / "picture.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3)).astype(np.uint8)).save(picture)
+    capsys.readouterr()
+    words = ["--model", str(run), "--known", f"{name}=yes", "--scores", "all", "--format", "jsonl", "--quiet"]
+    main(["tag", str(picture), *words])
+    row = json.loads(capsys.readouterr().out)
+    assert row["given"] == {name: True}
+    assert {"name": name, "score": 1.0, "given": True} in row["tags"]
 
 
 def test_a_label_graph_comes_from_the_training_part_and_survives_a_stop(tmp_path, cache, monkeypatch) -> None:

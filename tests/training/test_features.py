@@ -151,7 +151,7 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path, cache, monkeypatch) -> N
     assert finals(tmp_path / "stopped") == finals(tmp_path / "whole")
     described = tmp_path / "stopped" / "network.yaml"  # as if the preset had been another
     described.write_text(described.read_text(encoding="utf-8").replace("global_branch: true", "global_branch: false"))
-    with pytest.raises(RunError, match=r"began with another network than contextcaps is now \(field\)"):
+    with pytest.raises(RunError, match=r"began with another network than contextcaps-rw-crf-corr is now \(field\)"):
         resume(tmp_path / "stopped", progress=False)
 
 

@@ -279,7 +279,7 @@ def picture_batch(seed: int, classes: int, images: int = 16) -> tuple[Tensor, Te
     [
         ("capsnet", margin_loss, 40, []),
         ("capsnet", length_cross_entropy, 40, []),
-        ("contextcaps", margin_loss, 40, []),
+        ("contextcaps-rw-crf-corr", margin_loss, 40, []),
         ("capsnet", margin_loss, 5, []),
         ("capsnet-rw-crf-literal", margin_loss, 40, ["constant"]),
         ("capsnet-rw-crf-literal", margin_loss, 80, ["dead"]),  # lengths of K / J²: with so few capsules also short

@@ -28,7 +28,7 @@ NOWHERE = {"data": "coco:/nowhere/at/all"}  # opening it would be another error
         ({"backbone": "paper", "image_size": 12}, "image_size: 12×12 px is too small"),
         ({"options": {"pretrained_file": "no.pth"}, "backbone": "timm:resnet18"}, "pretrained_file: there is no file"),
         ({"options": {"max_weights": 10}}, "max_weights"),
-        ({"known": 0.5, "model": "capsnet"}, "known: expected 0 for a network without a field"),
+        ({"known": 0.5, "model": "capsnet"}, r"known: this network \(capsnet\) cannot be told labels"),
         ({"precision": "fp16"}, "precision: expected fp32 or bf16 on a CPU"),
     ],
 )

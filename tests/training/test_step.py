@@ -110,7 +110,7 @@ def test_schedules(tmp_path, schedule, steps) -> None:
 
 
 def test_biases_and_norms_do_not_decay(tmp_path) -> None:
-    network = create_model("contextcaps", CLASSES, 32, "small", capsules={"types": 2})
+    network = create_model("contextcaps-rw-crf-corr", CLASSES, 32, "small", capsules={"types": 2})
     decaying, others = parameter_groups(network, 0.3)
     assert (decaying["weight_decay"], others["weight_decay"]) == (0.3, 0.0)
     assert len(decaying["params"]) + len(others["params"]) == len(list(network.parameters()))
@@ -286,9 +286,12 @@ def test_an_unknown_class_is_not_reconstructed(tmp_path) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_step_on_a_gpu_never_waits_for_it() -> None:
+@pytest.mark.parametrize(
+    ("name", "size"), [("contextcaps-rw-crf-corr", {"capsules.types": 2}), ("c-tran", {"c_tran.width": 16})]
+)
+def test_a_step_on_a_gpu_never_waits_for_it(name, size) -> None:
     config = TrainConfig(known=0.5, image_size=32)
-    network = create_model("contextcaps", 5, 32, "small", capsules={"types": 2}).cuda()
+    network = create_model(name, 5, 32, "small", **size).cuda()
     module = TaggingModule(network, config, total_steps=4).cuda()
     boxes = BatchBoxes(torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.int64), torch.rand(1, 4))
     images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8).pin_memory()

@@ -307,19 +307,23 @@ def test_the_commands_in_turn(tmp_path, cache, capsys, monkeypatch) -> None:
     del words[words.index("--out") : words.index("--out") + 2]
     cli.main(words)
     shown = capsys.readouterr()
-    assert "runs/contextcaps-scenes-1" in shown.out
+    assert "runs/contextcaps-rw-crf-corr-scenes-1" in shown.out
     assert "validation mAP" in shown.out
     assert "epoch 1/1: loss" in shown.err
-    cli.main(["evaluate", "runs/contextcaps-scenes-1", "--cache", str(cache), "--resamples", "10", "--quiet"])
+    cli.main(
+        ["evaluate", "runs/contextcaps-rw-crf-corr-scenes-1", "--cache", str(cache), "--resamples", "10", "--quiet"]
+    )
     assert "mAP (macro)" in capsys.readouterr().out
-    assert (tmp_path / "runs/contextcaps-scenes-1/evaluation/test/evaluation.md").exists()
+    assert (tmp_path / "runs/contextcaps-rw-crf-corr-scenes-1/evaluation/test/evaluation.md").exists()
     picture = contextcaps.open_source("scenes?count=1&size=32", split="test").sample(0)
     from PIL import Image
 
     Image.fromarray(picture.image).save("picture.png")
-    cli.main(["tag", "picture.png", "--model", "runs/contextcaps-scenes-1", "--top-k", "3", "--threshold", "0"])
+    cli.main(
+        ["tag", "picture.png", "--model", "runs/contextcaps-rw-crf-corr-scenes-1", "--top-k", "3", "--threshold", "0"]
+    )
     row = json.loads(capsys.readouterr().out)
     assert len(row["tags"]) == 3
-    config = TrainConfig.from_yaml(Path("runs/contextcaps-scenes-1/config.yaml"))
+    config = TrainConfig.from_yaml(Path("runs/contextcaps-rw-crf-corr-scenes-1/config.yaml"))
     another = Run.create(dataclasses.replace(config, out=None))
-    assert another.folder == Path("runs/contextcaps-scenes-2")  # beside the first
+    assert another.folder == Path("runs/contextcaps-rw-crf-corr-scenes-2")  # beside the first

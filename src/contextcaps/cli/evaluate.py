@@ -51,6 +51,10 @@ class Evaluate(Command):
     """Seed of the bootstrap, and of which labels are known."""
     known: Annotated[str | None, tyro.conf.arg(metavar="SHARE,…")] = None
     """Tell the model these shares of each image's labels, such as 0.25,0.5, and measure it on the others."""
+    degrade: Annotated[str | None, tyro.conf.arg(metavar="KIND[:STRENGTH]")] = None
+    """Measure on degraded images: small:32 (pixels), blur:0.02 (sigma as a share of the sides), occlude:0.5 (share of
+    the image), surroundings:0.5 (the objects of one class covered, a share of the image at most, and only that class
+    to find), or uncovered:0.5 (the same labels, nothing covered)."""
     quiet: Flag = False
     """No progress, only the tables."""
 

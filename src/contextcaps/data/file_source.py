@@ -156,6 +156,9 @@ class FileSource(Source):
         record = self._records[index]
         return Sample(record.id, record.image, record.labels, record.boxes, record.mask, record.unknown)
 
+    def id_of(self, index: int) -> str:
+        return self._records[index].id
+
     def labels_of(self, index: int) -> tuple[int, ...]:
         return self._records[index].labels
 

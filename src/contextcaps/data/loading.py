@@ -13,7 +13,7 @@ them; torch's DataLoader cannot resume within an epoch, and DistributedSampler r
 import abc
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
@@ -113,6 +113,7 @@ class Loader(abc.ABC, Generic[AnyBatch]):
             batches; otherwise one may have one image, and so one batch, more than another.
         rank, world_size: number of this process, and of all processes. Process r takes every world_size-th image,
             from the r-th on.
+        relabel: from targets [B, J] and ids [B] of some images to the targets that a batch has in their place.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Loader(abc.ABC, Generic[AnyBatch]):
         drop_last: bool = False,
         rank: int = 0,
         world_size: int = 1,
+        relabel: Callable[[np.ndarray, Sequence[str]], np.ndarray] | None = None,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
@@ -132,6 +134,7 @@ class Loader(abc.ABC, Generic[AnyBatch]):
             raise ValueError(f"rank: expected 0 to world_size - 1 = {world_size - 1}, got {rank}")
         self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
         self.drop_last, self.rank, self.world_size = drop_last, rank, world_size
+        self.relabel = relabel
         self.epoch = 0
         """Number of the epoch that is running, or comes next."""
         self.step = 0
@@ -150,6 +153,9 @@ class Loader(abc.ABC, Generic[AnyBatch]):
         first = self.step
         for step, batch in enumerate(self._batches(self._indices()[first:], self.epoch, first), first):
             self.step = step + 1
+            if batch is not None and self.relabel is not None:
+                targets = torch.from_numpy(self.relabel(batch.targets.numpy(), batch.ids))  # [B, J]
+                batch = dataclasses.replace(batch, targets=targets)
             if batch is not None:
                 yield batch
         self.epoch, self.step = self.epoch + 1, 0

@@ -67,6 +67,10 @@ class Source(abc.ABC, Sequence[Sample]):
     def labels_of(self, index: int) -> tuple[int, ...]:
         """Return a sample's labels without reading its image."""
 
+    def id_of(self, index: int) -> str:
+        """Return a sample's id; a subclass that has it without reading the image says so."""
+        return self.sample(index).id
+
     def unknown_of(self, index: int) -> tuple[int, ...]:
         """Return the classes of which it is not known whether a sample has them; none, unless a subclass says so."""
         return ()
@@ -198,6 +202,9 @@ class Subset(Source):
 
     def sample(self, index: int) -> Sample:
         return self.source.sample(self.indices[index])
+
+    def id_of(self, index: int) -> str:
+        return self.source.id_of(self.indices[index])
 
     def labels_of(self, index: int) -> tuple[int, ...]:
         return self.source.labels_of(self.indices[index])

@@ -10,6 +10,7 @@ from contextcaps.models.sections import (
     CorrelationConfig,
     CRFConfig,
     CSRAConfig,
+    CTranConfig,
     EMConfig,
     FieldConfig,
     InitialRoutingConfig,
@@ -27,7 +28,8 @@ _PHOTO_MEAN, _PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # EfficientNet-lite's were trained on (bytes − 127) / 128.
 _LITE_MEAN, _LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
 
-_HEADS = ("capsules", "pooling", "csra", "ml_decoder", "query2label", "ml_gcn")
+_HEADS = ("capsules", "pooling", "csra", "ml_decoder", "query2label", "ml_gcn", "c_tran")
+_TAKE_KNOWN = ("c_tran",)  # heads that can be told labels
 _OF_CAPSULES = ("routing", "em", "initial_routing", "crf", "correlation")
 
 
@@ -36,8 +38,8 @@ class ModelConfig(Configuration):
     """The configuration of a network. Fields left at None are filled in when the object is made.
 
     A section is None where the network has no such module. There is exactly one head: `capsules`, or one of `pooling`,
-    `csra`, `ml_decoder`, `query2label` and `ml_gcn`. Capsules need something that makes decisions of their votes:
-    `routing`, `em`, or `correlation`, which goes along with either, too.
+    `csra`, `ml_decoder`, `query2label`, `ml_gcn` and `c_tran`. Capsules need something that makes decisions of their
+    votes: `routing`, `em`, or `correlation`, which goes along with either, too.
     """
 
     _title: ClassVar[str] = "a model's configuration"
@@ -92,6 +94,8 @@ class ModelConfig(Configuration):
     """A decoder as Query2Label's in the place of capsules."""
     ml_gcn: MLGCNConfig | None = None
     """A label graph as ML-GCN's in the place of capsules."""
+    c_tran: CTranConfig | None = None
+    """An encoder as C-Tran's in the place of capsules; it takes known labels."""
 
     calibration: CalibrationConfig | None = None
     """Scale and shift of all logits, which training fits at its end; None: the scores are the head's or the field's."""
@@ -137,6 +141,24 @@ class ModelConfig(Configuration):
     def scores_are_sigmoids(self) -> bool:
         """True where scores are sigmoids of logits, rather than lengths of capsules, before any calibration."""
         return self.capsules is None or self.field is not None
+
+    @property
+    def head_takes_known(self) -> bool:
+        """True where its head can be told labels."""
+        return self.head in _TAKE_KNOWN
+
+    @property
+    def takes_known(self) -> bool:
+        """True where the network can be told labels: its head, or the field between its decisions."""
+        return self.head_takes_known or self.field is not None
+
+    def require_takes_known(self) -> None:
+        """Refuse known labels for a network that cannot be told any."""
+        if not self.takes_known:
+            raise ValueError(
+                f"known: this network ({self.model}) cannot be told labels; take one that can, and train it with "
+                "--known 0.5: c-tran (--model c-tran), or any with a field between its decisions (--set field=default)"
+            )
 
     @property
     def image_size_text(self) -> str:

@@ -35,7 +35,7 @@ from contextcaps.models.presets import PRESETS
 
 __all__ = ["Decomposition", "LengthParts", "decompose", "divide_length", "explains", "require_explainable"]
 
-_NOT_EXACT = ("em", "ml_decoder", "query2label")
+_NOT_EXACT = ("em", "ml_decoder", "query2label", "c_tran")
 """Sections of heads whose logits are no sum over capsules or positions."""
 
 
@@ -109,9 +109,11 @@ def decompose(network: CapsuleNetwork, features: Tensor, *known: Tensor | None) 
             known. The field alone depends on it, so that another one costs next to nothing.
 
     Raises:
-        ValueError: the network has no exact parts.
+        ValueError: the network has no exact parts, or can be told nothing.
     """
     require_explainable(network.config)
+    if any(each is not None for each in known):
+        network.config.require_takes_known()
     with torch.autocast(features.device.type, enabled=False), unchecked():
         head, field = _in_single(network.head), None if network.field is None else _in_single(network.field)
         features = features.to(next(head.parameters()).dtype)

@@ -42,8 +42,8 @@ class ModelOutput(NamedTuple):
     intermediates: Intermediates | None = None
     """Everything in between, where it was asked for."""
     logits: Tensor | None = None
-    """[B, J], of which the scores are sigmoids, from a baseline head, a field or a calibration; their gradient never
-    vanishes."""
+    """[B, J], of which the scores are sigmoids where nothing is known, from a baseline head, a field or a calibration;
+    their gradient never vanishes."""
 
 
 class Step(NamedTuple):
@@ -73,7 +73,10 @@ class Head(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, features: Tensor, return_intermediates: bool = False) -> ModelOutput:
-        """Score the classes of features [B, C, H, W]."""
+        """Score the classes of features [B, C, H, W].
+
+        A head that can be told labels (`ModelConfig.head_takes_known`) has one more argument, `known`, as the network.
+        """
 
     @abc.abstractmethod
     def steps(self) -> list[Step]:

@@ -119,8 +119,9 @@ class CapsuleNetwork(nn.Module):
     def forward(self, images: Tensor, return_intermediates: bool = False, known: Tensor | None = None) -> ModelOutput:
         """Return scores [B, J] and decisions [B, J, I] of images [B, C, H, W], and on request every step in between.
 
-        Where labels are known, [B, J] with 1 for present, 0 for absent and NaN for the others, a network with a field
-        between its decisions takes them into account; what is known is its own score.
+        Where labels are known, [B, J] with 1 for present, 0 for absent and NaN for the others, a network that can be
+        told (`config.takes_known`) takes them into account: its head, or the field between its decisions. What is known
+        is its own score.
         """
         return self.from_features(self.features(images), return_intermediates, known)
 
@@ -154,9 +155,11 @@ class CapsuleNetwork(nn.Module):
         if not torch.is_autocast_enabled(features.device.type):
             features = features.to(self.pixel_mean.dtype)
         if known is not None:
-            self._require_known(known, features)
+            self.config.require_takes_known()
+            require_known(known, features.shape[0], self.config.num_classes)
         with _trusting():
-            output = self.head(features, return_intermediates)
+            told = {"known": known} if self.config.head_takes_known else {}
+            output = self.head(features, return_intermediates, **told)
             if self.field is not None:
                 output = self._in_context(self.field, output, features, known)
             calibration = self.config.calibration
@@ -197,14 +200,6 @@ class CapsuleNetwork(nn.Module):
         scores = found.scores.to(output.scores.dtype)  # [B, J]
         decisions = None if output.decisions is None else rescale_decisions(output.decisions, scores)  # [B, J, I]
         return output._replace(scores=scores, decisions=decisions, logits=found.logits)
-
-    def _require_known(self, known: Tensor, features: Tensor) -> None:
-        if self.field is None:
-            raise ValueError(
-                "known: expected a network with a field between its decisions, got one without; "
-                "create or train it with field=default"
-            )
-        require_known(known, features.shape[0], self.config.num_classes)
 
     def reconstruct(self, decisions: Tensor | None, present: Tensor) -> Tensor:
         """Rebuild images [B, C, H, W] with values 0…1 from the decision capsules [B, J, I] of the present classes."""

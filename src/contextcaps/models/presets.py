@@ -1,6 +1,7 @@
 """The paper's rows as named configurations: what each differs in from the plain CapsNet, and nothing else.
 
-`contextcaps` is the last of them with what was found to help: docs/decisions/decision-field.md.
+`contextcaps` is the plain CapsNet with what was found to help: docs/decisions/decision-field.md. The paper's modules
+are not in it, since none of them gained anything beside that: docs/results/paper.md.
 Then controls, and baseline heads: what one would use instead of capsules, on the same backbones.
 
 A preset ending in `-literal` follows the paper to the letter where the text can be followed, also where that cannot
@@ -31,7 +32,11 @@ PRESETS: dict[str, tuple[str, Preset]] = {
     "capsnet-rw": ("+ trainable initial routing weights", {**_RW}),
     "capsnet-rw-crf": ("+ mean-field CRF over the votes", {**_RW, **_CRF}),
     "capsnet-rw-crf-corr": ("+ correlation module in place of routing", {**_RW, **_CRF, **_CORR}),
-    "contextcaps": ("+ a mean field between decisions, with a global branch", {**_RW, **_CRF, **_CORR, **_FIELD}),
+    "contextcaps": ("capsnet with a mean field between decisions and a global branch", {**_FIELD}),
+    "contextcaps-rw-crf-corr": (
+        "control: contextcaps with all of the paper's modules, which gain nothing beside the field",
+        {**_RW, **_CRF, **_CORR, **_FIELD},
+    ),
     "capsnet-literal": (
         "Sabour et al. 2017 to the letter: plain start, no bias, with reconstruction",
         {**_PLAIN, "reconstruction": True},
@@ -42,7 +47,6 @@ PRESETS: dict[str, tuple[str, Preset]] = {
         "+ correlation module to the letter, the paper's last row: no routing, so nothing for RW to start",
         {**_PLAIN, **_CRF_LITERAL, **_CORR_LITERAL},
     ),
-    "capsnet-global": ("control: the field and the global branch of contextcaps, without RW, CRF and CORR", {**_FIELD}),
     "capsnet-uniform": ("control: one routing iteration, all votes weigh alike", {"routing": {"iterations": 1}}),
     "capsnet-em": ("control: Hinton et al. 2018, EM routing", {"routing": None, "em": {}}),
     "gap": ("baseline: global average pooling and a linear layer", {**_NO_CAPSULES, "pooling": {"mode": "average"}}),
@@ -54,5 +58,9 @@ PRESETS: dict[str, tuple[str, Preset]] = {
         {**_NO_CAPSULES, "query2label": {}},
     ),
     "ml-gcn": ("baseline: Chen et al. 2019, a graph of the labels", {**_NO_CAPSULES, "ml_gcn": {}}),
+    "c-tran": (
+        "baseline: Lanchantin et al. 2021, a transformer encoder that takes known labels",
+        {**_NO_CAPSULES, "c_tran": {}},
+    ),
 }
 """Name → what it is, and its settings."""

@@ -17,6 +17,7 @@ __all__ = [
     "MLDecoderConfig",
     "MLGCNConfig",
     "CSRAConfig",
+    "CTranConfig",
     "PoolingConfig",
     "Query2LabelConfig",
     "RoutingConfig",
@@ -262,6 +263,31 @@ class MLGCNConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(width=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CTranConfig(Configuration):
+    """An encoder as C-Tran's in the place of capsules, which takes known labels; defaults are the authors', but width.
+
+    That is 256, as that of the decoders; theirs is 2048, the channels of their backbone.
+    """
+
+    _title: ClassVar[str] = "the C-Tran encoder"
+
+    width: int = 256
+    """Width of its tokens, inside the feed-forward, too."""
+    layers: int = 3
+    """Encoder layers."""
+    attention_heads: int = 4
+    """Attention heads, which share the width."""
+    dropout: float = 0.1
+    """Dropout probability inside the encoder."""
+
+    def __post_init__(self) -> None:
+        self._settle_kinds()
+        self._require_at_least(width=1, layers=1, attention_heads=1)
+        _require_probability(self.dropout)
+        _require_multiple(self.width, math.lcm(self.attention_heads, 4))  # 4: sines and cosines of row and column
 
 
 @dataclasses.dataclass(frozen=True)

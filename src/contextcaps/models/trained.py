@@ -25,6 +25,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "epoch": (int, "a whole number"),
     "split_seed": (int | None, "a whole number or null"),
     "val_as_test": (bool, "true or false"),
+    "kept": (dict, "names and values"),
     "metrics": (dict, "names and values"),
     "versions": (dict, "names and values"),
 }
@@ -78,6 +79,8 @@ class Trained:
     """Seed of the division of `data`, where one was made; None: `seed`."""
     val_as_test: bool = False
     """True where a validation part without a test part beside it was kept for tests."""
+    kept: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Settings by which only some training images or labels were learned from; empty for all of them."""
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     """Figures on the validation part; `val_loss` is of the scores before calibration."""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -113,7 +116,8 @@ class Trained:
                 if list(document[field]) != list(_class_names(config)):
                     raise ModelFileError(f"{path}: its classes are not those of the network beside it")
                 document[field] = tuple(_share(path, field, *each) for each in document[field].items())
-            bands = document.get("score_bands", [])  # older files have none
+            document.setdefault("kept", {})  # older files have neither this
+            bands = document.get("score_bands", [])  # nor this
             document["score_bands"] = ScoreBands(tuple(ScoreBand(**band) for band in bands))
             for field, (kind, spelled) in _KINDS.items():
                 if not isinstance(document[field], kind) or isinstance(document[field], bool) != (kind is bool):
@@ -134,7 +138,7 @@ class Trained:
         shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
         rows = {
             "classes": f"{len(names)}: {shown}",
-            "trained on": without_folders(self.data),
+            "trained on": ", ".join([without_folders(self.data), *(f"{name} {self.kept[name]}" for name in self.kept)]),
             "validated on": "a part of it" if self.val_data is None else without_folders(self.val_data),
             "images": f"squashed to {config.image_size_text}",
             "seed": self.seed,

@@ -132,7 +132,8 @@ class Tagger:
             workers: images to decode at once; as many as there are cores by default.
             on_bad: "report" an image that cannot be read in its own result, or "stop" with a `DataError`.
             known: known labels of all these images, such as {"oven": True, "bed": False}: class → is it present.
-                They become tags, and the model uses them for the other classes. Needs a network with a decision field.
+                They become tags, and the model uses them for the other classes. Needs a network with a decision field,
+                or the head of c-tran.
 
         Raises:
             TypeError: something that is no image, or an argument of the wrong type.
@@ -228,11 +229,7 @@ class Tagger:
         """Check known labels and return them as the network takes them, [J]; None for none."""
         if not known:
             return None
-        if self.network.field is None:
-            raise ValueError(
-                f"known: this model ({self.network.config.model}) has no field between its decisions that could be "
-                "told anything; train one with --set field=default --known 0.5"
-            )
+        self.network.config.require_takes_known()
         return known_row(known, self.classes)
 
     def scores(self, images: Tensor, known: Tensor | None = None) -> Tensor:
@@ -278,8 +275,7 @@ class Tagger:
         Raises:
             DataError: the image cannot be read.
             TypeError: something that is no image, or an argument of the wrong type.
-            ValueError: the model's scores have no exact parts (EM routing, ML-Decoder, Query2Label), or it has no such
-                class.
+            ValueError: the model's scores have no exact parts (EM routing, transformers), or it has no such class.
         """
         require_explainable(self.network.config)
         if isinstance(classes, str) or not isinstance(classes, Iterable | None):

@@ -13,7 +13,10 @@ from contextcaps.data.augmentation_config import AugmentationConfig
 from contextcaps.data.problems import OnBad, require_utf8
 from contextcaps.yaml_files import dump_yaml, parse_yaml
 
-__all__ = ["LossName", "TrainConfig", "spell_options"]
+__all__ = ["KEPT", "LossName", "TrainConfig", "spell_options"]
+
+KEPT = ("keep_images", "keep_labels", "hidden_labels", "keep_seed")
+"""Fields that say which part of the training data is kept."""
 
 _SIDE = 64
 
@@ -76,6 +79,16 @@ class TrainConfig(Configuration):
     """Seed of the division of the data, where one is made; by default the seed. So seeds can share parts."""
     val_as_test: bool = False
     """Where data have a training and a validation part only: keep the latter for tests, validate on a part of train."""
+    keep_images: float = 1.0
+    """Train on a random part of the training images: a share such as 0.05, or a number such as 500."""
+    keep_labels: float = 1.0
+    """Keep this share of the training part's labels, at random, of present and absent classes alike; the others are
+    hidden. Validation and test keep all of theirs."""
+    hidden_labels: Literal["unknown", "absent"] = "unknown"
+    """What hidden labels become: unknown, which counts nowhere, or absent."""
+    keep_seed: int = 0
+    """Seed of which images and labels are kept. The same for all seeds of a training, and with it what a smaller share
+    keeps a larger one keeps, too."""
 
     start_from: Annotated[str | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
     """Start from the backbone of a trained model, with a new head: a shipped model such as coco80, a run, a model's
@@ -125,7 +138,7 @@ class TrainConfig(Configuration):
     """Let rare classes count more: by the root or inverse of their frequency, or the effective number of images."""
     known: float = 0.0
     """Tell the network up to this share of an image's labels, at random, and train on the others; 0 for never. Needs a
-    field between decisions, which contextcaps has; other models get it by --set field=default."""
+    field between decisions, which contextcaps has and other models get by --set field=default, or the model c-tran."""
     reconstruction: Annotated[float | None, tyro.conf.arg(metavar="WEIGHT")] = None
     """Weight of Sabour's reconstruction loss (squared error per image); 0 for none. By default his 0.0005 for a preset
     with a decoder, which capsnet-literal is, and none for the others."""
@@ -168,7 +181,9 @@ class TrainConfig(Configuration):
         if self.start_from is not None and not self.start_from.strip():
             raise ValueError("from: expected a model, got an empty name; name one such as coco80, or leave out --from")
         self._require_at_least(epochs=1, batch_size=1, accumulate=1, devices=1, nodes=1, image_size=1, views=1)
-        self._require_at_least(seed=0, split_seed=0, early_stop=0, checkpoint_steps=0, log_steps=1, workers=1)
+        self._require_at_least(
+            seed=0, split_seed=0, keep_seed=0, early_stop=0, checkpoint_steps=0, log_steps=1, workers=1
+        )
         for name in ("weight_decay", "clip", "reconstruction"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name}: expected a number of at least 0, got {getattr(self, name)}")
@@ -177,6 +192,18 @@ class TrainConfig(Configuration):
         for name in ("warmup", "ema", "known"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected a number from 0 to below 1, got {getattr(self, name)}")
+        if not 0 < self.keep_labels <= 1:
+            raise ValueError(f"keep_labels: expected a share above 0 and at most 1, got {self.keep_labels:g}")
+        if not self.keep_images > 0 or (self.keep_images > 1 and self.keep_images % 1):
+            raise ValueError(
+                "keep_images: expected a share above 0 and at most 1, or a whole number of images, got "
+                f"{self.keep_images:g}"
+            )
+        if self.hidden_labels != "unknown" and self.keep_labels == 1:
+            raise ValueError(
+                f"hidden_labels: expected unknown where no label is hidden, got {self.hidden_labels}; hide some with "
+                "--keep-labels 0.1"
+            )
         if not (self.checkpoint_minutes > 0 and math.isfinite(self.checkpoint_minutes)):
             raise ValueError(f"checkpoint_minutes: expected a number above 0, got {self.checkpoint_minutes}")
         for name in ("num_classes", "class_names", "in_channels", "image_size", "backbone", "model", "reconstruction"):

@@ -9,6 +9,7 @@ import torch
 from contextcaps.data import Prepared, PreparedLoader, Source, StreamLoader, open_splits, prepare
 from contextcaps.data.loading import Loader
 from contextcaps.data.problems import DataError, Problem, require_utf8
+from contextcaps.data.scarcity import HiddenLabels, keep_images
 from contextcaps.data.source import absent_classes, have_same_data
 from contextcaps.data.source_registry import missing_place
 from contextcaps.data.splits import open_part
@@ -46,6 +47,9 @@ class Part:
     """The prepared copy, once `prepare` has been called."""
     features: Features | None = None
     """A frozen backbone's features of the images; loaders then give these instead of them."""
+    hidden: HiddenLabels | None = None
+    """Labels of the source that are not to be learned from. Prepared copies and features have them all the same, so
+    that trainings on more and on fewer labels share these."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -69,7 +73,12 @@ class Part:
 
     def targets(self) -> np.ndarray:
         """Return the labels [n, J], uint8, with `UNKNOWN` for an unknown one."""
-        return self.source.targets() if self.prepared is None else self.prepared.targets
+        targets = self.source.targets() if self.prepared is None else self.prepared.targets
+        if self.hidden is None:
+            return targets
+        source = self.source
+        ids = [source.id_of(index) for index in range(len(source))] if self.prepared is None else self.prepared.ids
+        return self.hidden.hide(targets, ids)
 
     def frequencies(self) -> np.ndarray:
         """Return the share of images that show each class, among those where it is known, [J] float64."""
@@ -79,6 +88,8 @@ class Part:
         """Return batches of the images or their features; `settings` are those of `Loader`, and `batch_size`."""
         pin_memory = config.accelerator != "cpu" and torch.cuda.is_available()
         settings = {"batch_size": config.batch_size, "pin_memory": pin_memory, **settings}
+        if self.hidden is not None:
+            settings["relabel"] = self.hidden.hide
         if self.features is not None:
             return FeatureLoader(self.features, **settings)
         if self.prepared is not None:
@@ -87,11 +98,25 @@ class Part:
 
 
 def open_parts(config: TrainConfig) -> dict[str, Part]:
-    """Open all parts of a run's data, divided as the run divided them: train, val and, where there is one, test."""
+    """Open all parts of a run's data, divided as the run divided them: train, val and, where there is one, test.
+
+    The training part has those of its images and labels that are kept; the others have all of theirs.
+    """
+    sources = _open_sources(config)
+    parts = {name: Part(source, config.side) for name, source in sources.items()}
+    train = parts["train"]
+    if config.keep_images != 1:
+        train.source = keep_images(train.source, config.keep_images, config.keep_seed)
+    if config.keep_labels != 1:
+        train.hidden = HiddenLabels(train.classes, config.keep_labels, config.hidden_labels, config.keep_seed)
+    return parts
+
+
+def _open_sources(config: TrainConfig) -> dict[str, Source]:
+    """Open the sources of all parts, whole."""
     if config.val_data is None:
         seed = config.seed if config.split_seed is None else config.split_seed
-        sources = open_splits(config.data, on_bad=config.on_bad, seed=seed, val_as_test=config.val_as_test)
-        return {name: Part(source, config.side) for name, source in sources.items()}
+        return open_splits(config.data, on_bad=config.on_bad, seed=seed, val_as_test=config.val_as_test)
     train = open_part(config.data, ("train",), on_bad=config.on_bad)
     validation = open_part(config.val_data, ("val", "test"), on_bad=config.on_bad)
     if have_same_data(validation, train):
@@ -102,7 +127,7 @@ def open_parts(config: TrainConfig) -> dict[str, Part]:
             f"{len(validation.classes)} classes instead of {len(train.classes)} (or in another order); "
             "give both the same list of classes as an option"
         )
-    return {"train": Part(train, config.side), "val": Part(validation, config.side)}
+    return {"train": train, "val": validation}
 
 
 def require_places(config: TrainConfig, how: str) -> None:
@@ -142,7 +167,7 @@ def fit_batch_size(config: TrainConfig, images: int) -> TrainConfig:
     if images < max(_FEWEST_IMAGES, processes):
         raise DataError(
             f"{config.data}: expected at least {max(_FEWEST_IMAGES, processes)} training images{each}, got {images}; "
-            "label more"
+            f"{'label more' if config.keep_images == 1 else 'keep more of them with --keep-images'}"
         )
     return dataclasses.replace(config, batch_size=max(1, images // (processes * _FEWEST_STEPS)))
 

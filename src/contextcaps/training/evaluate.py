@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from contextcaps.data import DataError, open_source
+from contextcaps.data.degradation import Degradation, DegradedSource
 from contextcaps.data.problems import OnBad
 from contextcaps.data.progress import progress_of
 from contextcaps.data.source_registry import absolute_source, missing_place
@@ -28,7 +29,7 @@ from contextcaps.models.loading import load_model, shipped_folder
 from contextcaps.models.trained import Trained, without_folders
 from contextcaps.out_of_memory import is_out_of_memory
 from contextcaps.rank_zero import is_rank_zero
-from contextcaps.training.config import TrainConfig
+from contextcaps.training.config import KEPT, TrainConfig
 from contextcaps.training.data import Part, open_parts, require_places
 from contextcaps.training.failures import OutOfMemory
 from contextcaps.training.processes import (
@@ -74,6 +75,7 @@ def evaluate(
     resamples: int | None = None,
     seed: int = 0,
     known: Sequence[float] = (),
+    degrade: str | None = None,
     progress: bool = True,
 ) -> Measured:
     """Measure a model on data, and write the report.
@@ -94,6 +96,8 @@ def evaluate(
         resamples: of the bootstrap.
         seed: of the bootstrap, and of which labels are known.
         known: shares of each image's labels to tell the network; it is then measured on the others, too.
+        degrade: measure on degraded images: "small", "blur", "occlude", "surroundings" or "uncovered", or one with a
+            strength, such as "small:48" (`contextcaps.data.degradation`).
         progress: show progress on the error stream.
 
     Raises:
@@ -104,6 +108,7 @@ def evaluate(
         raise ValueError(f"resamples: expected a whole number of at least 1, got {resamples}")
     if split is not None and not split:
         raise ValueError("split: expected a name, got an empty one")
+    degradation = None if degrade is None else Degradation.parse(degrade)
     shipped = shipped_folder(model)
     if shipped is not None and data is None:
         raise ValueError(f"data: expected a source, as the data of the shipped model {model} are not part of it")
@@ -135,6 +140,8 @@ def evaluate(
     )
     part, name = _part(config, network, own, split)
     class_order(network, part.source)  # refuses other classes, before the work
+    if degradation is not None:
+        part.source = DegradedSource(part.source, degradation)
     if is_rank_zero():
         part.prepare(config, progress)  # before the other processes are started
     fabric, used = make_fabric(config), resolved_precision(config)
@@ -155,7 +162,7 @@ def evaluate(
             raise
         raise OutOfMemory("out of memory; try a smaller --batch-size", None if run is None else run.folder) from error
     found = scores.predictions
-    folder = _folder(run, out, part, name, own)
+    folder = _folder(run, out, part, name if degrade is None else f"{name}-{degradation}".replace(":", "-"), own)
     evaluation: Any = None
     worth: Any = None
     if fabric.is_global_zero:
@@ -181,11 +188,15 @@ def evaluate(
             "date": datetime.date.today().isoformat(),
             "hardware": device_name(fabric.device),
         }
+        if isinstance(part.source, DegradedSource):
+            facts["degraded"] = part.source.describe()
         if trained is None:
             facts["constant prior"] = "frequencies of these data: the model does not say those of its training data"
         place = Path(model) if shipped is None else shipped
         learned = place if run is not None else place.parent  # a run's model/ lies in the run
-        seen = count_seen(learned, part, config) or _seen_by_name(config, name, own, len(part))
+        seen = count_seen(learned, part, config) if degradation is None else None  # not by other pixels
+        if seen is None and (degradation is None or name != "all"):
+            seen = _seen_by_name(config, name, own, len(part))
         if seen is not None:
             evaluation = dataclasses.replace(evaluation, seen=dataclasses.asdict(seen))
             facts["in its training part"] = f"{seen.train:,} of {seen.of:,} images"
@@ -193,6 +204,7 @@ def evaluate(
             if seen.train:
                 print(f"warning: {seen.warning(model)}", file=sys.stderr, flush=True)
         title = f"{network.config.model} on {without_folders(config.data)}, {name}"
+        title += "" if degradation is None else f", {degradation}"
         files = write_report(evaluation, folder, title, facts)
         if worth is not None:
             files += write_known(worth, folder, title, facts)
@@ -214,19 +226,15 @@ def _seen_by_name(config: TrainConfig, name: str, own: bool, images: int) -> See
 
 def _train_labels(network: CapsuleNetwork, run: Run | None, trained: Trained | None) -> Tensor:
     """Return the labels [n, J] of the images that a network was trained on, in its order of classes; NaN: unknown."""
-    if network.field is None:
-        raise ValueError(
-            f"known: this model ({network.config.model}) has no field between its decisions that could be told "
-            "anything; train one with --set field=default --known 0.5"
-        )
+    network.config.require_takes_known()
     if run is None and trained is None:
         raise ValueError(
             "known: expected a run, or a model's folder that says what it was trained on: the co-occurrence of labels, "
             "which known labels are compared with, is that of the training data"
         )
     config = _configuration(run, trained, None)
-    source = open_parts(config)["train"].source
-    return labels_or_nan(torch.from_numpy(source.targets()))[:, class_order(network, source)]
+    part = open_parts(config)["train"]
+    return labels_or_nan(torch.from_numpy(part.targets()))[:, class_order(network, part.source)]
 
 
 def _folder(run: Run | None, out: Path | str | None, part: Part, name: str, own: bool) -> Path:
@@ -252,6 +260,7 @@ def _configuration(run: Run | None, trained: Trained | None, data: str | None) -
             seed=trained.seed,
             split_seed=trained.split_seed,
             val_as_test=trained.val_as_test,
+            **{name: value for name, value in trained.kept.items() if name in KEPT},
         )
     if data is None and run is None and trained is None:
         raise ValueError("data: expected a source, as the model does not say what it was trained on")

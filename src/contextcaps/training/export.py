@@ -7,6 +7,7 @@ from contextcaps.models import CapsuleNetwork, ModelConfig
 from contextcaps.models.score_bands import ScoreBand, ScoreBands
 from contextcaps.models.sections import CalibrationConfig
 from contextcaps.models.trained import Trained
+from contextcaps.training.config import KEPT, TrainConfig
 from contextcaps.training.loop import Progress
 from contextcaps.training.runs import Run, versions
 from contextcaps.training.validation import Tuned
@@ -35,6 +36,7 @@ def export(run: Run, network_config: ModelConfig, progress: Progress, frequencie
         val_data=run.config.val_data,
         split_seed=run.config.split_seed,
         val_as_test=run.config.val_as_test,
+        kept={name: value for name in KEPT if (value := getattr(run.config, name)) != getattr(TrainConfig, name)},
         epoch=int(best["epoch"]),
         metrics={
             **{name: value for name, value in best.items() if name.startswith(("val_", "prior_"))},

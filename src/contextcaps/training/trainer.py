@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from contextcaps.atomic import write_atomically
-from contextcaps.data import Source
 from contextcaps.data.doubts import class_doubts
 from contextcaps.data.problems import Problem, left_out
 from contextcaps.data.source_registry import absolute_source
@@ -99,7 +98,7 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
     if is_rank_zero():  # the others come when it has made the folder
         Run.require_free(config)
     parts = open_training_parts(config)
-    _say_what_was_assumed(parts[0].source, progress)
+    _say_what_was_assumed(parts[0], progress)
     if start is not None and progress and is_rank_zero():
         print(f"note: {start.describe(config, len(parts[0].classes))}", file=sys.stderr, flush=True)
     network = network_config(config, parts[0].classes)
@@ -175,11 +174,8 @@ def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig
         **({} if config.reconstruction is None else {"reconstruction": config.reconstruction > 0}),
         **config.options,
     )
-    if config.known > 0 and network.field is None:
-        raise ValueError(
-            f"known: expected 0 for a network without a field between its decisions, got {config.known}; add "
-            "--set field=default"
-        )
+    if config.known > 0:
+        network.require_takes_known()
     if network.calibration is not None:
         raise ValueError(
             "calibration: expected none for a network that is to be trained, got one; leave it out, training fits it "
@@ -376,10 +372,12 @@ def _record_data(run: Run, parts: tuple[Part, Part]) -> None:
     _warn_left_out(run.config, [problem for part in parts for problem in part.problems])
 
 
-def _say_what_was_assumed(source: Source, progress: bool) -> None:
+def _say_what_was_assumed(part: Part, progress: bool) -> None:
     """Warn of classes that look wrong, before anything is made of them, and note what was assumed about the labels."""
+    source = part.source
     if is_rank_zero():
-        for note in source.assumptions if progress else ():
+        hidden = [] if part.hidden is None else [str(part.hidden)]
+        for note in [*source.assumptions, *hidden] if progress else ():
             print(f"note: {source.name}: {note}", file=sys.stderr, flush=True)
         for doubt in class_doubts(source):
             print(f"warning: {source.name}: {doubt}", file=sys.stderr, flush=True)

@@ -129,6 +129,9 @@ class HFSource(Source):
     def __len__(self) -> int:
         return len(self._places)
 
+    def id_of(self, index: int) -> str:
+        return _identifier(*self._places[index])
+
     def labels_of(self, index: int) -> tuple[int, ...]:
         return self._labels[index]
 

@@ -246,6 +246,9 @@ class ShardsSource(Source):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def id_of(self, index: int) -> str:
+        return self._entries[index].id
+
     def labels_of(self, index: int) -> tuple[int, ...]:
         return self._entries[index].labels
 

@@ -43,7 +43,8 @@ class AblateConfig(Configuration):
 
     models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="A,B,…")] = ("capsnet,contextcaps",)
     """PRESET, PRESET:NAME=VALUE,… or LABEL=PRESET:NAME=VALUE,… with commas between; the first is the baseline. Names
-    are those of `ModelConfig`, or loss, lr, weight_decay, class_weights, clip, ema, reconstruction, known, backbone."""
+    are those of `ModelConfig`, or loss, lr, weight_decay, class_weights, clip, ema, reconstruction, known, backbone,
+    hidden_labels."""
     seeds: int = 5
     """Runs of each model, with seeds from --seed on."""
     tries: int = 1

@@ -20,7 +20,10 @@ from contextcaps.yaml_files import parse_yaml
 
 __all__ = ["Entry", "Plan", "check_run", "parse_models", "plan_file"]
 
-_TRAINING = ("backbone", "loss", "lr", "weight_decay", "class_weights", "clip", "ema", "reconstruction", "known")
+_TRAINING = (
+    *("backbone", "loss", "lr", "weight_decay", "class_weights", "clip", "ema", "reconstruction", "known"),
+    "hidden_labels",
+)
 """Fields of the training that an entry may set; the budget and the data are the same for all."""
 _PLACES = ("out", "cache", "workers", "checkpoint_minutes", "checkpoint_steps", "log_steps")
 """Fields that change nothing about a result."""

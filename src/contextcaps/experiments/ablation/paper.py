@@ -9,14 +9,13 @@ from contextcaps.experiments.ablation.grid import Entry
 
 __all__ = ["CAVEAT", "PAPER_EPOCHS", "PAPER_MAP", "PAPER_ROWS", "paper_row"]
 
-PAPER_MAP = {"capsnet": 0.4238, "capsnet-rw-crf": 0.5250, "capsnet-rw-crf-corr": 0.5671, "contextcaps": 0.5671}
+PAPER_MAP = {"capsnet": 0.4238, "capsnet-rw-crf": 0.5250, "capsnet-rw-crf-corr": 0.5671}
 """Preset → mAP in the paper's table, from 0 to 1. It has no row for RW alone."""
 
 PAPER_ROWS = {
     "capsnet": "Original CapsNet",
     "capsnet-rw-crf": "RW + CRF",
     "capsnet-rw-crf-corr": "RW + CRF + CORR",
-    "contextcaps": "the nearest: RW + CRF + CORR, no field",
 }
 """Preset → what the paper calls it."""
 
@@ -31,7 +30,7 @@ CAVEAT = (
 
 _IDEAS = {"capsules", "capsules.share_votes", "routing", "routing.iterations", "routing.normalize", "em"}
 _IDEAS |= {"initial_routing", "initial_routing.mode", "crf", "crf.mode", "crf.iterations", "correlation", "field"}
-_IDEAS |= {"pooling", "csra", "ml_decoder", "query2label", "ml_gcn"}
+_IDEAS |= {"pooling", "csra", "ml_decoder", "query2label", "ml_gcn", "c_tran"}
 """Options that make another model of it, rather than one of another size."""
 
 

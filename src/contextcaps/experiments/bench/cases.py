@@ -89,7 +89,7 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """Name → preset and its changed options; in the last one the correlation module joins the routing. The head of
-contextcaps is that of capsnet-rw-crf-corr: its field between decisions comes after it, and is not measured."""
+contextcaps is that of capsnet: its field between decisions comes after it, and is not measured."""
 
 
 @dataclasses.dataclass(frozen=True)

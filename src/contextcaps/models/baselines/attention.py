@@ -1,4 +1,4 @@
-"""Layers of both decoders over label queries: attention and a feed-forward, each added and normalised."""
+"""Layers of the transformer heads: attention and a feed-forward, each added and normalised."""
 
 from torch import Tensor, nn
 
@@ -26,15 +26,21 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """norm(x + dropout(W₂ · dropout(relu(W₁ · x)))), four times as wide inside."""
+    """norm(x + dropout(W₂ · dropout(relu(W₁ · x)))).
 
-    def __init__(self, width: int, dropout: float) -> None:
+    Args:
+        width: d, of its input and output.
+        inner: width between W₁ and W₂.
+        dropout: inside, and of the result.
+    """
+
+    def __init__(self, width: int, inner: int, dropout: float) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Linear(width, 4 * width),
+            nn.Linear(width, inner),
             nn.ReLU(),
             nn.Dropout(dropout),
-            nn.Linear(4 * width, width),
+            nn.Linear(inner, width),
             nn.Dropout(dropout),
         )
         self.norm = nn.LayerNorm(width)

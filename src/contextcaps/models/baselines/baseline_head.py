@@ -51,12 +51,16 @@ class BaselineHead(Head):
         raise NotImplementedError(f"the head {self.config.head} has no exact parts by position")
 
     def forward(self, features: Tensor, return_intermediates: bool = False) -> ModelOutput:
+        return self.output(self.logits(features), return_intermediates)
+
+    def output(self, logits: Tensor, return_intermediates: bool) -> ModelOutput:
+        """Return the output that has these logits [B, J]; refuse intermediates."""
         if return_intermediates:
             raise ValueError(
                 f"return_intermediates: expected False, as the head {self.config.head} has no capsules to show"
             )
         # A half-precision sigmoid is exactly 1 from a logit of 6 on.
-        logits = upcast(self.logits(features))  # [B, J]
+        logits = upcast(logits)  # [B, J]
         return ModelOutput(scores=logits.sigmoid(), decisions=None, logits=logits)
 
 

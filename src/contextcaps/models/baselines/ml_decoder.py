@@ -69,7 +69,7 @@ class MLDecoderLayer(nn.Module):
     def __init__(self, own: MLDecoderConfig) -> None:
         super().__init__()
         self.cross = Attention(own.width, own.attention_heads, own.dropout)
-        self.feed_forward = FeedForward(own.width, own.dropout)
+        self.feed_forward = FeedForward(own.width, 4 * own.width, own.dropout)
 
     def forward(self, queries: Tensor, cells: Tensor) -> Tensor:
         return self.feed_forward(self.cross(queries, cells, cells))  # [B, Q, d]

@@ -4,18 +4,16 @@ Liu et al., "Query2Label: A Simple Transformer Way to Multi-Label Classification
 https://arxiv.org/abs/2107.10834.
 """
 
-import math
-
-import torch
 from torch import Tensor, nn
 
 from contextcaps.models.baselines.attention import Attention, FeedForward
 from contextcaps.models.baselines.baseline_head import BaselineHead, start_embedding, tokens
+from contextcaps.models.baselines.positions import sine_positions
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head_base import Step, count_weights
 from contextcaps.models.sections import Query2LabelConfig
 
-__all__ = ["Query2LabelHead", "sine_positions"]
+__all__ = ["Query2LabelHead"]
 
 
 class Query2LabelHead(BaselineHead):
@@ -62,32 +60,8 @@ class Query2LabelLayer(nn.Module):
         super().__init__()
         self.among = Attention(own.width, own.attention_heads, own.dropout)
         self.cross = Attention(own.width, own.attention_heads, own.dropout)
-        self.feed_forward = FeedForward(own.width, own.dropout)
+        self.feed_forward = FeedForward(own.width, 4 * own.width, own.dropout)
 
     def forward(self, queries: Tensor, cells: Tensor, placed: Tensor) -> Tensor:
         queries = self.among(queries, queries, queries)  # [B, J, d]
         return self.feed_forward(self.cross(queries, placed, cells))  # [B, J, d]
-
-
-def sine_positions(height: int, width: int, channels: int, like: Tensor) -> Tensor:
-    """Encode where each cell is, as sines and cosines, [H·W, channels] (Carion et al. 2020, as Query2Label has it).
-
-    Half of the channels are of the row, half of the column; of each half, a quarter of `channels` are sines and as many
-    cosines of the position, 2π · (index + 1) / count, over 10000^(2i / half) for i = 0, 1, …
-
-    Args:
-        height, width: of the grid.
-        channels: a multiple of 4.
-        like: whose device and type the result has.
-    """
-    steps = torch.arange(channels // 4, device=like.device, dtype=torch.float32)  # [channels / 4]
-    periods = 10_000.0 ** (2 * steps / (channels // 2))  # [channels / 4]
-
-    def along(count: int) -> Tensor:
-        indices = torch.arange(1, count + 1, device=like.device, dtype=torch.float32)
-        angles = 2 * math.pi * indices[:, None] / count / periods  # [count, channels / 4]
-        return torch.cat([angles.sin(), angles.cos()], dim=1)  # [count, channels / 2]
-
-    rows = along(height)[:, None].expand(-1, width, -1)  # [H, W, channels / 2]
-    columns = along(width)[None].expand(height, -1, -1)  # [H, W, channels / 2]
-    return torch.cat([rows, columns], dim=2).flatten(0, 1).to(like.dtype)  # [H·W, channels]

@@ -101,6 +101,9 @@ class ScenesSource(Source):
     def __len__(self) -> int:
         return self._count
 
+    def id_of(self, index: int) -> str:
+        return f"{self.split}-{index:06d}"
+
     def labels_of(self, index: int) -> tuple[int, ...]:
         return tuple(np.flatnonzero(self._present[index]).tolist())
 
@@ -122,7 +125,7 @@ class ScenesSource(Source):
         drawing = self.drawing(index)
         table = np.asarray([0, *(label + 1 for label in drawing.classes)], dtype=np.int32)
         return Sample(
-            id=f"{self.split}-{index:06d}",
+            id=self.id_of(index),
             image=drawing.image,
             labels=self.labels_of(index),
             boxes=_boxes(drawing),
