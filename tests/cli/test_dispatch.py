@@ -137,7 +137,11 @@ def test_a_closed_pipe_is_quiet(arguments) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("", "expected a command: train, evaluate, tag, demo, ablate, models, bench, data; see contextcaps --help"),
+        (
+            "",
+            "expected a command: train, evaluate, tag, explain, demo, ablate, models, bench, data; "
+            "see contextcaps --help",
+        ),
         ("data", "expected a command: inspect, prepare, convert; see contextcaps data --help"),
         ("tran", "tran: no such command; did you mean train? See contextcaps --help"),
         ("data inspekt", "inspekt: no such command; did you mean inspect? See contextcaps data --help"),

@@ -16,7 +16,7 @@ from contextcaps.capsules.group_potentials import Groups, group_messages
 from contextcaps.capsules.guards import require_between, require_count, require_tensor, upcast
 from contextcaps.capsules.potentials import Pairwise, require_pairwise
 
-__all__ = ["DecisionField", "FieldResult", "decision_field", "require_known"]
+__all__ = ["DecisionField", "FieldResult", "decision_field", "messages_by_sender", "require_known"]
 
 
 class FieldResult(NamedTuple):
@@ -26,6 +26,9 @@ class FieldResult(NamedTuple):
     """[B, J], the probability of each class; exactly 0 or 1 where its label is known."""
     logits: Tensor
     """[B, J], before the last sigmoid; for a known class from the image and the others' messages."""
+    sent: Tensor | None = None
+    """[B, J], what each class sent in the last iteration: its probability minus its prior, times `trust` where its
+    label is not known; None without an iteration."""
 
 
 def decision_field(
@@ -70,14 +73,14 @@ def decision_field(
         scores = torch.sigmoid(upcast(logits))  # [B, J]
         return scores if known is None or given is None else torch.where(given, known.to(scores), scores)
 
-    logits = wide  # [B, J]
+    logits, sent = wide, None  # [B, J]
     for _ in range(iterations):
         sent = clamped(logits) - centre  # [B, J]
         sent = sent * trust if given is None else torch.where(given, sent, sent * trust)  # [B, J]
         logits = wide + _messages(sent, pairwise)  # [B, J]
         if groups is not None:
             logits = logits + group_messages(sent, given, groups)  # [B, J]
-    return FieldResult(clamped(logits).to(unary.dtype), logits.to(unary.dtype))
+    return FieldResult(clamped(logits).to(unary.dtype), logits.to(unary.dtype), sent)
 
 
 def _messages(sent: Tensor, pairwise: Pairwise) -> Tensor:
@@ -85,8 +88,27 @@ def _messages(sent: Tensor, pairwise: Pairwise) -> Tensor:
     if isinstance(pairwise, tuple):
         left, right = map(upcast, pairwise)  # [J, r], [J, r]
         return sent @ left @ right.T - sent * (left * right).sum(dim=1)  # [B, J]
-    matrix = upcast(pairwise)  # [J, J]
-    return sent @ (matrix - torch.diag(torch.diagonal(matrix)))  # [B, J]
+    return sent @ _off_diagonal(upcast(pairwise))  # [B, J]
+
+
+def messages_by_sender(sent: Tensor, pairwise: Pairwise) -> Tensor:
+    """Return each message by itself, sent_j' · pairwise[j', j], [B, J', J]; those of a class to itself are zero.
+
+    Args:
+        sent: [B, J], as in `FieldResult`.
+        pairwise: [J, J], or a pair of factors [J, r], as in `decision_field`.
+
+    >>> messages_by_sender(torch.tensor([[0.9, -0.1]]), torch.tensor([[7.0, 3.0], [0.0, 7.0]]))
+    tensor([[[0.0000, 2.7000],
+             [-0.0000, -0.0000]]])
+    """
+    matrix = pairwise[0] @ pairwise[1].T if isinstance(pairwise, tuple) else pairwise  # [J, J]
+    return sent.unsqueeze(2) * _off_diagonal(upcast(matrix))  # [B, J', J]
+
+
+def _off_diagonal(matrix: Tensor) -> Tensor:
+    """Return a matrix [J, J] with zeros on its diagonal."""
+    return matrix - torch.diag(torch.diagonal(matrix))
 
 
 def require_known(known: Tensor, batch: int, classes: int) -> Tensor:
@@ -231,7 +253,7 @@ class DecisionField(nn.Module):
             groups = Groups(*(each.to(unary) for each in groups))
         trust = upcast(self.trust)
         found = decision_field(unary, pairwise, self.prior, self.iterations, known, trust, groups)
-        return FieldResult(found.scores.to(logits.dtype), found.logits.to(logits.dtype))
+        return found._replace(scores=found.scores.to(logits.dtype), logits=found.logits.to(logits.dtype))
 
     def extra_repr(self) -> str:
         return (

@@ -7,7 +7,9 @@ what that needs, so that `--help` does not wait for torch.
 import abc
 import dataclasses
 import itertools
+import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +28,7 @@ __all__ = [
     "SourceName",
     "Split",
     "asks_for_help",
+    "refuse_models",
     "require_location",
     "value_of",
     "values_of",
@@ -92,6 +95,18 @@ def value_of(flag: str, words: Sequence[str]) -> str | None:
 def asks_for_help(words: Sequence[str]) -> bool:
     """Return whether the words ask for the command's page only."""
     return "-h" in words or "--help" in words
+
+
+def refuse_models(images: Sequence[str], verb: str) -> None:
+    """Refuse a run or a model in the place of an image: it is the value of --model, to `verb` with."""
+    from contextcaps.models.loading import HUB, kind_of_folder, shipped_folder
+
+    for name in images:
+        kind: str | None = kind_of_folder(name)
+        if not os.path.lexists(name):
+            kind = "shipped model" if shipped_folder(name) else "model on the Hub" if name.startswith(HUB) else None
+        if kind is not None:
+            raise ValueError(f"{name}: a {kind}; {verb} with it: --model {shlex.quote(name)}")
 
 
 def require_location(*sources: str | None) -> None:

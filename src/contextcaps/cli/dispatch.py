@@ -13,6 +13,7 @@ from contextcaps.cli.command import Command
 from contextcaps.cli.data import DataConvert, DataInspect, DataPrepare
 from contextcaps.cli.demo import DemoCommand
 from contextcaps.cli.evaluate import Evaluate
+from contextcaps.cli.explain import ExplainImage
 from contextcaps.cli.models import Models
 from contextcaps.cli.parsing import did_you_mean, parse, pointing_at_help
 from contextcaps.cli.streams import lasting_streams
@@ -30,6 +31,7 @@ COMMANDS: Group = {
     "train": Train,
     "evaluate": Evaluate,
     "tag": TagImages,
+    "explain": ExplainImage,
     "demo": DemoCommand,
     "ablate": Ablate,
     "models": Models,

@@ -1,16 +1,13 @@
 """contextcaps tag."""
 
 import dataclasses
-import os
-import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from contextcaps.cli.command import Command, File, Flag, Number
+from contextcaps.cli.command import Command, File, Flag, Number, refuse_models
 from contextcaps.exit_codes import ExitCode
 
 __all__ = ["TagImages"]
@@ -72,7 +69,7 @@ class TagImages(Command):
 
         if not self.images:
             raise ValueError("no images: expected files, folders, patterns, or - for names on standard input")
-        _refuse_models(self.images)
+        refuse_models(self.images, "tag")
         model = DEFAULT_MODEL if self.model is None else self.model
         destination = Destination(
             self.out,
@@ -103,15 +100,3 @@ class TagImages(Command):
             print(*destination.closing_lines(count), sep="\n", file=sys.stderr)
         if count.failed:
             raise SystemExit(ExitCode.FAILED)
-
-
-def _refuse_models(images: Sequence[str]) -> None:
-    """Refuse a run or a model in the place of an image: it is the value of --model."""
-    from contextcaps.models.loading import HUB, kind_of_folder, shipped_folder
-
-    for name in images:
-        kind: str | None = kind_of_folder(name)
-        if not os.path.lexists(name):
-            kind = "shipped model" if shipped_folder(name) else "model on the Hub" if name.startswith(HUB) else None
-        if kind is not None:
-            raise ValueError(f"{name}: a {kind}; tag with it: --model {shlex.quote(name)}")

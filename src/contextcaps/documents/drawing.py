@@ -54,6 +54,12 @@ class Drawing:
 
         return render("drawing.html.j2", drawing=self)
 
+    def to_svg(self, style: str) -> str:
+        """Return a file of its own: the SVG, escaped, on white, with a style sheet of its own."""
+        from contextcaps.documents.page import Rendered, render
+
+        return render("drawing-file.svg.j2", drawing=self, style=style, shapes=Rendered(self.to_html())) + "\n"
+
     def __html__(self) -> str:
         return self.to_html()
 

@@ -18,7 +18,7 @@ from PIL import Image
 from contextcaps.atomic import replace_atomically
 from contextcaps.documents.formats import count, counted, number, percent, printable, shortened
 
-__all__ = ["Rendered", "data_address", "render", "thumbnail_address", "write_page"]
+__all__ = ["Rendered", "data_address", "png_of", "render", "thumbnail_address", "write_page"]
 
 _CRISP_SIDE = 64
 """Pictures up to this side stay pixels: JPEG would blur them."""
@@ -49,6 +49,13 @@ def thumbnail_address(pixels: np.ndarray, side: int) -> str:
 def data_address(content: bytes, kind: str = "image/png") -> str:
     """Return a picture as an address that holds all of it."""
     return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def png_of(pixels: np.ndarray) -> bytes:
+    """Return pixels [H, W, 3] as a PNG file."""
+    written = io.BytesIO()
+    Image.fromarray(pixels).save(written, "PNG")
+    return written.getvalue()
 
 
 @functools.cache

@@ -201,6 +201,25 @@ class CapsuleHead(Head):
             weights = weights * self.capsules**0.5  # [B, K, J]
         return weights if gate is None else weights * gate.unsqueeze(-1)  # [B, K, J]
 
+    @property
+    def decision_bias(self) -> Tensor | None:
+        """The bias [J, I] before the squash; None where there is none."""
+        return self.routing.bias if isinstance(self.routing, DynamicRouting) else self.bias
+
+    def vote_weights(self, steps: Intermediates) -> Tensor:
+        """Return the weight of each vote in the sums before the squash, [B, K, J], or [B, K, 1] for all classes alike.
+
+        With votes after the CRF, where there is one, sums = Σ_k weights_kj · votes_kj + decision_bias_j. The weights
+        are the gain times the couplings of the last iteration, RW's gate and CORR's weights, as far as there are any.
+        """
+        weights = steps.correlation_weights  # [B, J, K]
+        factors = self._vote_factors(steps.initial, None if weights is None else weights.transpose(1, 2))  # [B, K(, J)]
+        per_class = factors.unsqueeze(-1) if factors is not None and factors.ndim == 2 else factors  # [B, K, 1 or J]
+        if steps.couplings is None:
+            assert per_class is not None
+            return self.gain * per_class  # [B, K, 1 or J]
+        return self.gain * (steps.couplings if per_class is None else steps.couplings * per_class)  # [B, K, J]
+
     @torch.no_grad()
     def start_alive(self, features: Tensor, target: float) -> None:
         """Set the gain (of EM routing: the costs) so that decisions start with the mean length `target`.

@@ -1,35 +1,52 @@
 """Tag images with a trained model, from Python and from the command line."""
 
+from contextcaps.tagging.explanation import ClassExplanation, Explanation, LengthExplanation, Move
+from contextcaps.tagging.explanation_page import write_explanation
 from contextcaps.tagging.files import Destination
 from contextcaps.tagging.formats import Output
 from contextcaps.tagging.gallery import Gallery, JudgedTag, check_page, judge, write_gallery
+from contextcaps.tagging.heat_maps import write_heat_maps
 from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
 from contextcaps.tagging.journal import Journal, model_fingerprint
 from contextcaps.tagging.known import parse_known
 from contextcaps.tagging.output import Count, check_output, open_output, tagged_images, write_tags
+from contextcaps.tagging.reasons import describe_move, describe_reasons, print_reasons
+from contextcaps.tagging.relations import Relation, draw_relations, strongest_relations
 from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
 
 __all__ = [
+    "ClassExplanation",
     "Count",
     "Destination",
+    "Explanation",
     "Gallery",
     "Journal",
     "JudgedTag",
+    "LengthExplanation",
+    "Move",
     "NotAnImage",
     "Output",
+    "Relation",
     "Tag",
     "Tagger",
     "Tagging",
     "check_output",
     "check_page",
     "count_images",
+    "describe_move",
+    "describe_reasons",
+    "draw_relations",
     "find_images",
     "judge",
     "load",
     "model_fingerprint",
     "open_output",
     "parse_known",
+    "print_reasons",
+    "strongest_relations",
     "tagged_images",
+    "write_explanation",
     "write_gallery",
+    "write_heat_maps",
     "write_tags",
 ]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from contextcaps.suggestions import did_you_mean
 
-__all__ = ["known_row", "parse_known", "place_of_class", "spell_known"]
+__all__ = ["known_row", "parse_classes", "parse_known", "place_of_class", "spell_known"]
 
 _YES, _NO = ("yes", "true", "1", "present"), ("no", "false", "0", "absent")
 _ANSWER = re.compile(rf"[\s,]*([^\s,].*?)\s*=\s*({'|'.join((*_YES, *_NO))})\s*(?:,|$)", re.IGNORECASE)
@@ -35,6 +35,22 @@ def parse_known(text: str) -> dict[str, bool]:
     if not found:
         raise ValueError('known: expected CLASS=yes or CLASS=no, such as "oven=yes,bed=no", got nothing')
     return found
+
+
+def parse_classes(text: str, classes: tuple[str, ...]) -> list[str]:
+    """Parse names of classes with commas between them; a class's name may have a comma in it.
+
+    >>> parse_classes("bed, chair, folding,zebra", ("bed", "chair, folding"))
+    ['bed', 'chair, folding', 'zebra']
+    """
+    pieces, found, place = text.split(","), [], 0
+    while place < len(pieces):
+        # The longest run of pieces that is a class; otherwise the piece alone, to be refused by its name.
+        ends = range(len(pieces), place, -1)
+        end = next((end for end in ends if ",".join(pieces[place:end]).strip() in classes), place + 1)
+        found.append(",".join(pieces[place:end]).strip())
+        place = end
+    return [name for name in found if name]
 
 
 def spell_known(known: Mapping[str, bool]) -> str:

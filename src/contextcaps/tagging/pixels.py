@@ -51,8 +51,8 @@ def name_of(image: Any, index: int) -> str | int:
     return os.fsdecode(image) if isinstance(image, str | os.PathLike) else index
 
 
-def pixels_of(image: Any, size: tuple[int, int]) -> np.ndarray:
-    """Return an image's pixels [3, H, W], uint8, RGB, squashed to `size` = (height, width).
+def pixels_of(image: Any, size: tuple[int, int] | None) -> np.ndarray:
+    """Return an image's pixels [3, H, W], uint8, RGB, squashed to `size` = (height, width); None leaves them as large.
 
     Raises:
         BadImage: it cannot be read.

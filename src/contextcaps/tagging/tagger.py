@@ -21,12 +21,14 @@ from torch import Tensor
 from contextcaps.data.decoding import default_workers, map_in_order
 from contextcaps.data.images import BadImage
 from contextcaps.data.problems import DataError
+from contextcaps.models.decomposition import decompose, require_explainable
 from contextcaps.models.loading import DEFAULT_MODEL, load_model
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.score_bands import ScoreBands
 from contextcaps.models.trained import Trained
 from contextcaps.out_of_memory import NotEnoughMemory, is_out_of_memory
-from contextcaps.tagging.known import known_row
+from contextcaps.tagging.explanation import Explanation, explanation_of
+from contextcaps.tagging.known import known_row, place_of_class
 from contextcaps.tagging.pixels import as_images, name_of, pixels_of
 from contextcaps.tagging.thresholds import Asked, choose_thresholds
 
@@ -235,12 +237,7 @@ class Tagger:
 
         `known` are the known labels of each of them, [J]: 1 for present, 0 for absent, NaN for not known.
         """
-        if _place(self._folded) != _place(self.network):
-            self._folded = self.network.folded()
-        images = images.to(self.device)
-        if self.network.config.in_channels == 1:
-            luma = torch.tensor(_LUMA, device=self.device)[:, None, None]  # [3, 1, 1]
-            images = (images * luma).sum(1, keepdim=True) / 255  # [B, 1, H, W]
+        images = self._ready(images)
         try:
             with torch.inference_mode():
                 told = None if known is None else known.to(self.device).expand(len(images), -1)  # [B, J]
@@ -252,6 +249,57 @@ class Tagger:
                 f"batch_size: {len(images)} images at once do not fit into the memory of {self.device}; try fewer"
             ) from None
         return scores.clone()  # outside inference mode, so that callers may modify them
+
+    def _ready(self, images: Tensor) -> Tensor:
+        """Return images [B, 3, H, W] as the network takes them, with a folded network on the same device."""
+        if _place(self._folded) != _place(self.network):
+            self._folded = self.network.folded()
+        images = images.to(self.device)
+        if self.network.config.in_channels == 1:
+            luma = torch.tensor(_LUMA, device=self.device)[:, None, None]  # [3, 1, 1]
+            images = (images * luma).sum(1, keepdim=True) / 255  # [B, 1, H, W]
+        return images
+
+    def explain(
+        self, image: Any, classes: Iterable[str] | None = None, known: Mapping[str, bool] | None = None
+    ) -> Explanation:
+        """Say why: divide the logit of each tag of one image exactly into what the image and the other classes say.
+
+        It takes little more time than tagging the image.
+
+        Args:
+            image: as for `tag`.
+            classes: explain these besides the tags, also where they are absent.
+            known: as for `tag`; the result also has the scores that they moved, and through which classes.
+
+        Raises:
+            DataError: the image cannot be read.
+            TypeError: something that is no image, or an argument of the wrong type.
+            ValueError: the model's scores have no exact parts (EM routing, transformers), or it has no such class.
+        """
+        require_explainable(self.network.config)
+        if isinstance(classes, str) or not isinstance(classes, Iterable | None):
+            raise TypeError(f"classes: expected names of classes, such as ['oven'], got {classes!r}")
+        asked = list(dict.fromkeys(classes or ()))
+        for each in asked:
+            place_of_class(each, self.classes, "classes")
+        if not isinstance(known, Mapping | None):
+            raise TypeError(f"known: expected class → True or False, such as {{'oven': True}}, got {known!r}")
+        row = self._known_row(known or {})  # [J]
+        name = name_of(image, 0)
+        try:
+            pixels = pixels_of(image, self.network.config.image_size)
+        except BadImage as error:
+            raise DataError(f"{name if isinstance(name, str) else 'the image'}: {error}") from None
+        with torch.inference_mode():
+            ready = self._ready(torch.from_numpy(pixels[None]))  # [1, C, H, W]
+            features = self._folded.features(ready)  # [1, C, H, W]
+            told = () if row is None else (row.to(self.device)[None],)  # [1, J]
+            *before, found = decompose(self.network, features, None, *told)
+        if not bool(found.logits.isfinite().all()):
+            raise ValueError("the model gives scores that are no numbers: are its weights damaged?")
+        plain = before[0] if before else None
+        return explanation_of(name, found, plain, self.classes, self.thresholds, asked, known or {})
 
     def _tagging(
         self,

@@ -1,6 +1,7 @@
 """The base of the baseline heads: features in, a logit for each class out, and no capsules in between."""
 
 import abc
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,7 +10,16 @@ from contextcaps.capsules.guards import upcast
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head_base import Head, ModelOutput
 
-__all__ = ["BaselineHead", "tokens"]
+__all__ = ["BaselineHead", "PositionParts", "max_pooled_parts", "tokens"]
+
+
+class PositionParts(NamedTuple):
+    """Parts that a baseline head's logits [B, J] are the sum of."""
+
+    cells: Tensor
+    """[B, J, H, W], the part of each position of the features."""
+    bias: Tensor | None = None
+    """[J], the part that is the same for all images; None for none."""
 
 
 class BaselineHead(Head):
@@ -36,6 +46,10 @@ class BaselineHead(Head):
     def logits(self, features: Tensor) -> Tensor:
         """Return the logits [B, J] of features [B, C, H, W]."""
 
+    def parts(self, features: Tensor) -> PositionParts:
+        """Divide the logits of features [B, C, H, W] over their positions, exactly; only for heads that can."""
+        raise NotImplementedError(f"the head {self.config.head} has no exact parts by position")
+
     def forward(self, features: Tensor, return_intermediates: bool = False) -> ModelOutput:
         return self.output(self.logits(features), return_intermediates)
 
@@ -53,6 +67,22 @@ class BaselineHead(Head):
 def tokens(features: Tensor) -> Tensor:
     """Turn features [B, C, H, W] into a sequence of grid cells, [B, H·W, C]."""
     return features.flatten(2).transpose(1, 2)
+
+
+def max_pooled_parts(features: Tensor, classifiers: Tensor) -> Tensor:
+    """Divide classifiers · max-pooled features over positions: a channel's part lies where the channel is largest.
+
+    Args:
+        features: [B, C, H, W].
+        classifiers: [J, C].
+
+    Returns:
+        [B, J, H, W]; of several equal maxima the first.
+    """
+    flat = features.flatten(2)  # [B, C, H·W]
+    largest, places = flat.max(dim=2, keepdim=True)  # [B, C, 1]
+    kept = torch.zeros_like(flat).scatter(2, places, largest)  # [B, C, H·W], one position of each channel
+    return torch.einsum("bcp,jc->bjp", kept, classifiers.to(kept.dtype)).unflatten(2, features.shape[2:])
 
 
 def start_embedding(count: int, width: int) -> Tensor:

@@ -6,7 +6,7 @@ Chen et al., "Multi-Label Image Recognition with Graph Convolutional Networks", 
 import torch
 from torch import Tensor, nn
 
-from contextcaps.models.baselines.baseline_head import BaselineHead, start_embedding
+from contextcaps.models.baselines.baseline_head import BaselineHead, PositionParts, max_pooled_parts, start_embedding
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head_base import Step, count_weights
 from contextcaps.models.sections import MLGCNConfig
@@ -49,6 +49,9 @@ class MLGCNHead(BaselineHead):
     def logits(self, features: Tensor) -> Tensor:
         pooled = features.amax(dim=(2, 3))  # [B, C]
         return pooled @ self.classifiers().to(pooled.dtype).T  # [B, J]
+
+    def parts(self, features: Tensor) -> PositionParts:
+        return PositionParts(max_pooled_parts(features, self.classifiers()))
 
     def steps(self) -> list[Step]:
         width, classes = self.width, self.config.num_classes

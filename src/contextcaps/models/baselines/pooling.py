@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from contextcaps.models.baselines.baseline_head import BaselineHead
+from contextcaps.models.baselines.baseline_head import BaselineHead, PositionParts, max_pooled_parts
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.head_base import Step, count_weights
 from contextcaps.models.sections import PoolingConfig
@@ -22,6 +22,13 @@ class PoolingHead(BaselineHead):
     def logits(self, features: Tensor) -> Tensor:
         pool = torch.amax if self.mode == "max" else torch.mean
         return self.linear(pool(features, dim=(2, 3)))  # [B, J]
+
+    def parts(self, features: Tensor) -> PositionParts:
+        """Return the class activation maps (Zhou et al. 2016): W · features / (H·W), or W at each channel's maximum."""
+        if self.mode == "max":
+            return PositionParts(max_pooled_parts(features, self.linear.weight), self.linear.bias)
+        cells = features.shape[-2] * features.shape[-1]
+        return PositionParts(torch.einsum("bchw,jc->bjhw", features, self.linear.weight) / cells, self.linear.bias)
 
     def steps(self) -> list[Step]:
         name = f"global {self.mode} pooling, linear [J]"
