@@ -14,16 +14,21 @@ __all__ = ["dump_yaml", "is_file", "parse_yaml", "read_yaml"]
 _MOST_DIGITS = 40  # of a number; longer ones take the square of their length, or are no numbers of the machine
 
 
-class _Loader(yaml.SafeLoader):
-    """A loader that reads 1e-3 as a number; YAML 1.1 wants a point before the e, and takes it for text.
-
-    Aliases (`*name`) are refused: a few lines of them stand for more values than there is memory for.
-    """
+class _WithoutAliases(yaml.parser.Parser, yaml.composer.Composer):
+    """Refuses aliases (`*name`): a few lines of them stand for more values than there is memory for."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(None, None, "aliases are not read", self.peek_event().start_mark)
         return super().compose_node(parent, index)
+
+
+class _Texts(_WithoutAliases, yaml.BaseLoader):
+    """A loader that gives every value as the text that it is."""
+
+
+class _Loader(_WithoutAliases, yaml.SafeLoader):
+    """A loader that reads 1e-3 as a number; YAML 1.1 wants a point before the e, and takes it for text."""
 
     def construct_number(self, node: yaml.ScalarNode) -> int | float:
         """Return a number of a length that numbers have."""
@@ -54,14 +59,14 @@ def dump_yaml(value: Any, **options: Any) -> str:
     return yaml.dump(value, Dumper=_Dumper, **{"sort_keys": False, "allow_unicode": True, **options})
 
 
-def parse_yaml(text: str) -> Any:
-    """Return the value of YAML text.
+def parse_yaml(text: str, as_texts: bool = False) -> Any:
+    """Return the value of YAML text; `as_texts`: with "no" and "1" as texts, rather than as false and a number.
 
     Raises:
         ValueError: it is no YAML; the message, of one line, has the place and the reason.
     """
     try:
-        return yaml.load(text, _Loader)
+        return yaml.load(text, _Texts if as_texts else _Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f"line {mark.line + 1}: "

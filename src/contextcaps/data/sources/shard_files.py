@@ -8,6 +8,7 @@ from pathlib import Path
 from contextcaps.data.file_source import check_access
 from contextcaps.data.problems import DataError
 from contextcaps.data.vocabulary import canonical_split
+from contextcaps.plain_files import NotPlain, require_plain
 
 __all__ = ["find_shards", "split_of_shard"]
 
@@ -30,10 +31,12 @@ def find_shards(location: str) -> list[Path]:
     paths = list(dict.fromkeys(paths))
     for path in paths:
         try:
-            if path.is_dir():
-                raise DataError(f"{path}: expected a tar file, got a folder")
+            # A link that was named itself is followed wherever it leads.
+            require_plain(path, None if str(path) == location else _folder_of(pattern))
             with path.open("rb") as file:
                 start = file.read(6)
+        except NotPlain as error:
+            raise DataError(str(error)) from None
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
         for magic, command in _COMPRESSED.items():
