@@ -353,7 +353,7 @@ def test_a_damaged_copy_is_seen_and_made_anew(pictures, tmp_path, damage):
     prepared = prepare(pictures, 16, tmp_path / "cache", progress=False)
     whole = content(prepared.folder)
     damage(prepared.folder)
-    with pytest.raises(DataError, match="damaged .*; remove .* is made anew"):
+    with pytest.raises(DataError, match=r"damaged .*; remove .* is made anew"):
         Prepared(prepared.folder)
     again = prepare(pictures, 16, tmp_path / "cache", progress=False)
     assert content(again.folder) == whole

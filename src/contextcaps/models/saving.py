@@ -2,7 +2,8 @@
 
 import json
 import os
-import stat
+import shutil
+import struct
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from contextcaps.atomic import write_atomically
+from contextcaps.checksums import block_checksums, first_difference
 from contextcaps.models.config import ModelConfig
 from contextcaps.plain_files import NotPlain, parse_json, read_text, require_plain
 
@@ -36,6 +38,8 @@ CARD_FILE, CONFIG_FILE, WEIGHTS_FILE = "README.md", "config.json", "model.safete
 FORMAT = "contextcaps-1"
 """Written into every saved configuration, so that a foreign file is recognised."""
 
+_CHECKSUMS = "contextcaps-crc32"
+"""Name of the weights' checksums in a safetensors file's header."""
 
 _CARD = """---
 library_name: contextcaps
@@ -115,17 +119,49 @@ def save_network(network: nn.Module, config: ModelConfig, folder: Path, half: bo
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as made:
         temporary = Path(made)
         # One entry: safetensors writes several in any order, and the same weights are to be the same bytes.
-        safetensors.torch.save_file(tensors, temporary / WEIGHTS_FILE, {"format": "pt"})
+        safetensors.torch.save_file(tensors, temporary / "unsealed", {"format": "pt"})
+        _seal(temporary / "unsealed", temporary / WEIGHTS_FILE)
         document = {"format": FORMAT, **config.to_dict()}
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         (temporary / CONFIG_FILE).write_text(text, encoding="utf-8")
-        # safetensors lets nobody but the owner read it.
-        (temporary / WEIGHTS_FILE).chmod(stat.S_IMODE((temporary / CONFIG_FILE).stat().st_mode))
         (temporary / CARD_FILE).write_text(_CARD, encoding="utf-8")
         os.replace(temporary / WEIGHTS_FILE, folder / WEIGHTS_FILE)
         os.replace(temporary / CONFIG_FILE, folder / CONFIG_FILE)
         if not (folder / CARD_FILE).exists():  # else somebody may have written into it
             os.replace(temporary / CARD_FILE, folder / CARD_FILE)
+
+
+def _seal(source: Path, destination: Path) -> None:
+    """Copy a safetensors file; add the checksums of its weights to the header, where other programs pass over them."""
+    header, start = _read_header(source)
+    header["__metadata__"][_CHECKSUMS] = json.dumps(block_checksums(source, start), separators=(",", ":"))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # so that the weights begin at a multiple of 8
+    with source.open("rb") as weights, destination.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        weights.seek(start)
+        shutil.copyfileobj(weights, file, 2**24)
+
+
+def _require_whole(path: Path) -> None:
+    """Refuse a safetensors file whose weights do not have the checksums in its header; many files have none."""
+    header, start = _read_header(path)
+    checksums = header.get("__metadata__", {}).get(_CHECKSUMS)
+    try:
+        byte = None if checksums is None else first_difference(path, parse_json(checksums), start)
+    except (ValueError, TypeError):
+        byte = 0  # they are damaged themselves
+    if byte is not None:
+        raise ModelFileError(
+            f"{path}: damaged (from byte {byte} on it is not what was written); save or download it again"
+        )
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """Return the header of a safetensors file, and the byte at which the weights begin."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        return json.loads(file.read(length)), 8 + length
 
 
 def _as_half(name: str, weight: torch.Tensor) -> torch.Tensor:
@@ -224,6 +260,7 @@ def read_weights(path: Path, places: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
                 shown = "; ".join(problems[:3])
                 raise ModelFileError(f"{path}: weights do not fit the configuration beside them: {shown}{more}")
+        _require_whole(path)
         weights = safetensors.torch.load_file(path)
     except FileNotFoundError:
         raise ModelFileError(f"{path}: no such file; expected a folder written by save_pretrained") from None
