@@ -57,8 +57,7 @@ def test_a_single_bit_anywhere_is_seen(folder) -> None:
         path.write_bytes(damaged)
         try:
             found = network_weights(folder)
-        except ModelFileError as error:
-            assert str(error).startswith(f"{path}: ")
+        except ModelFileError:
             refused += 1
         else:
             assert all(torch.equal(found[name], each) for name, each in before.items())

@@ -213,8 +213,8 @@ class Tagger:
             name = name_of(image, index)
             try:
                 return name, pixels_of(image, size)
-            except BadImage as error:
-                return name, str(error)
+            except (BadImage, MemoryError) as error:
+                return name, str(error) or "there is not enough memory to read it"
 
         pool = ThreadPoolExecutor(workers, "decode")
         try:
