@@ -37,12 +37,12 @@ def with_more_scans(side: int, count: int) -> bytes:
 
 
 def in_separate_scans(side: int, count: int) -> bytes:
-    """Return a sequential JPEG whose only scan, of one component of two, stands there so many times."""
+    """Return a sequential JPEG whose only scan, of one component of three, stands there so many times."""
     content = encoded(photo(side, "L"), "JPEG", quality=50)
     frame, scan = content.index(b"\xff\xc0"), content.index(b"\xff\xda")
     header = bytearray(content[frame : frame + 13])
-    two = header[:3] + bytes([14]) + header[4:9] + bytes([2, *header[10:13], 2, 0x11, 0])  # 14: 8 and 3 a component
-    return content[:frame] + bytes(two) + content[frame + 13 : scan] + content[scan:-2] * count + content[-2:]
+    three = header[:3] + bytes([17]) + header[4:9] + bytes([3, 1, 17, 0, 2, 17, 0, 3, 17, 0])  # 17: 8 + 3 · 3
+    return content[:frame] + bytes(three) + content[frame + 13 : scan] + content[scan:-2] * count + content[-2:]
 
 
 def test_a_jpeg_of_many_scans_is_refused_at_once() -> None:
