@@ -12,6 +12,8 @@ from contextcaps.plain_files import NotPlain, require_plain
 
 __all__ = ["find_shards", "split_of_shard"]
 
+_MOST_NAMES = 1_000_000  # that ranges in braces may stand for
+
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
 """First bytes of a compressed file → the command that decompresses it."""
 
@@ -21,7 +23,10 @@ def find_shards(location: str) -> list[Path]:
     pattern = os.path.join(location, "*.tar") if location and os.path.isdir(location) else location
     paths: list[Path] = []
     for each in _expand_braces(pattern):
-        found = sorted(glob.glob(each, recursive=True))
+        try:
+            found = sorted(glob.glob(each, recursive=True))
+        except RecursionError:
+            raise DataError(f"shards:{location}: folders nested too deeply for a pattern; name a folder") from None
         if not found:
             check_access(f"shards:{location}", _folder_of(each))
             raise DataError(
@@ -61,10 +66,12 @@ def _expand_braces(pattern: str) -> list[str]:
     if match is None:
         return [pattern]
     first, last = match.groups()
-    numbers = range(int(first), int(last) + 1)
-    if not 0 < len(numbers) <= 1_000_000:
+    if len(last) > 9 or not int(first) <= int(last):
         raise DataError(f"shards:{pattern}: expected a rising range in braces, got {match.group()}")
+    numbers = range(int(first), int(last) + 1)
     rest = _expand_braces(pattern[match.end() :])
+    if len(numbers) * len(rest) > _MOST_NAMES:
+        raise DataError(f"shards:{pattern}: {len(numbers) * len(rest):,} names; expected at most {_MOST_NAMES:,}")
     return [f"{pattern[: match.start()]}{number:0{len(first)}d}{tail}" for number in numbers for tail in rest]
 
 
