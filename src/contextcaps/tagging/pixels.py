@@ -27,6 +27,15 @@ _EXPECTED = (
 _reading = threading.Lock()  # open files and Pillow images are read when they are first used, which is not thread-safe
 
 
+def _renew() -> None:
+    global _reading
+    _reading = threading.Lock()  # the thread that held it is not in a forked process
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
 def as_images(images: Any) -> Any:
     """Return an iterable of images, also for a single one.
 
