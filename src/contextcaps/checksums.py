@@ -12,6 +12,7 @@ from pathlib import Path
 __all__ = ["block_checksums", "first_difference"]
 
 _BLOCK = 2**22
+_READ = 2**18  # bytes at once: they stay in the processor's cache
 _THREADS = 4  # more would wait for memory, or for the disk
 
 
@@ -19,10 +20,12 @@ def block_checksums(path: Path, start: int = 0) -> list[int]:
     """Return the checksum of each block of a file, from byte `start` on; the file is read, and not kept in memory."""
 
     def checksum(offset: int) -> int:
-        buffer = bytearray(min(_BLOCK, size - offset))
+        found, buffer = 0, memoryview(bytearray(_READ))
         with path.open("rb", buffering=0) as file:
             file.seek(offset)
-            return zlib.crc32(memoryview(buffer)[: file.readinto(buffer)])  # zlib lets other threads run meanwhile
+            for _ in range(0, _BLOCK, _READ):
+                found = zlib.crc32(buffer[: file.readinto(buffer)], found)  # zlib lets other threads run meanwhile
+        return found
 
     size = path.stat().st_size
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), "checksum") as pool:

@@ -66,7 +66,7 @@ def parse_yaml(text: str, as_texts: bool = False) -> Any:
         ValueError: it is no YAML; the message, of one line, has the place and the reason.
     """
     try:
-        return yaml.load(text, _Texts if as_texts else _Loader)
+        return yaml.load(text, _Texts if as_texts else _Loader)  # noqa: S506  # neither makes objects
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f"line {mark.line + 1}: "

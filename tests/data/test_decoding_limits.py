@@ -12,7 +12,7 @@ from memory_source import MemorySource
 from PIL import Image
 
 from contextcaps.data.decoding import decode_ahead, decode_samples
-from contextcaps.data.decoding_limits import MAX_PIXELS, MAX_SCANNED, PixelBudget, decoding_budget, pixels_held, scans
+from contextcaps.data.decoding_limits import MAX_PIXELS, MAX_SCANNED, PixelBudget, decoding_budget, scans
 from contextcaps.data.images import BadImage, decode, decode_opened, image_size
 from contextcaps.models import create_model
 from contextcaps.tagging import Tagger
@@ -78,8 +78,6 @@ def test_ordinary_images_are_not_searched_for_scans(mode) -> None:
     before = file.count
     assert scans(opened) == 1
     assert file.count - before < 10
-    opened.draft(None, (100, 100))
-    assert pixels_held(opened, 500 * 500) == opened.width * opened.height < 500 * 500
 
 
 @pytest.mark.parametrize(("mode", "count"), [("RGB", 10), ("L", 6)])
@@ -87,7 +85,6 @@ def test_progressive_jpegs_as_programs_write_them_are_decoded(mode, count) -> No
     content = encoded(photo(500, mode), "JPEG", progressive=True)
     opened = Image.open(io.BytesIO(content))
     assert scans(opened) == count
-    assert pixels_held(opened, 500 * 500) == 500 * 500  # kept whole until the last scan
     assert np.array_equal(decode(content), np.array(Image.open(io.BytesIO(content)).convert("RGB")))
 
 

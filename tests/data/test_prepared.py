@@ -342,6 +342,9 @@ def test_a_copy_is_compared_once_in_a_process(pictures, tmp_path, monkeypatch):
     read = []
     compare = cache.first_difference
     monkeypatch.setattr(cache, "first_difference", lambda path, *rest: read.append(path.name) or compare(path, *rest))
+    prepare(pictures, 16, tmp_path / "cache", progress=False)
+    assert read == []  # it was written just now
+    monkeypatch.setattr(cache, "_whole", set())  # as in another process
     for _ in range(3):
         prepare(pictures, 16, tmp_path / "cache", progress=False)
     assert sorted(read) == sorted({*read})

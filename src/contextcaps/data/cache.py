@@ -113,6 +113,7 @@ def open_or_fill(
                 fill(temporary)
                 _write_checksums(temporary)
                 publish(temporary, final)
+                _whole.add(_state(final))  # as written just now
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)  # gone already if all went well
             found = open_entry()
@@ -126,6 +127,12 @@ def _write_checksums(folder: Path) -> None:
     (folder / _CHECKSUMS).write_text(json.dumps(checksums, separators=(",", ":")), encoding="ascii")
 
 
+def _state(folder: Path) -> tuple[object, ...]:
+    """Return what tells whether a file of an entry was touched."""
+    found = [(path.name, path.stat()) for path in sorted(folder.iterdir())]
+    return os.path.abspath(folder), *((name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in found)
+
+
 def require_whole(folder: Path) -> None:
     """Compare the files of an entry with their checksums; in one process once, as long as no file is changed.
 
@@ -133,12 +140,11 @@ def require_whole(folder: Path) -> None:
         DataError: a file is missing or not as it was written; the message begins with its path.
     """
     try:
-        state = [(path.name, path.stat()) for path in sorted(folder.iterdir())]
-        key = (os.path.abspath(folder), *((name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in state))
+        key = _state(folder)
         if key in _whole:
             return
         checksums: dict[str, list[int]] = json.loads((folder / _CHECKSUMS).read_text(encoding="ascii"))
-        if checksums.keys() != {name for name, _ in state} - {_CHECKSUMS}:
+        if checksums.keys() != {path.name for path in folder.iterdir()} - {_CHECKSUMS}:
             raise ValueError("files are missing, or have no checksums")
         differences = {name: first_difference(folder / name, blocks) for name, blocks in checksums.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:

@@ -6,14 +6,12 @@ takes more than some seconds: docs/guides/limits.md has what was measured. Ordin
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import IO
 
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
-__all__ = ["MAX_PIXELS", "MAX_SCANNED", "PixelBudget", "decoding_budget", "pixels_held", "scans"]
+__all__ = ["MAX_PIXELS", "MAX_SCANNED", "PixelBudget", "decoding_budget", "scans"]
 
 MAX_PIXELS = 89_478_485
 """Largest height × width that is decoded, and most pixels that are decoded at once by all workers: Pillow's limit."""
@@ -34,20 +32,41 @@ class PixelBudget:
 
     def __init__(self, pixels: int) -> None:
         self.free = pixels
+        self._waiting = 0
         self._condition = threading.Condition()
 
-    @contextmanager
-    def held(self, pixels: int) -> Iterator[None]:
-        """Hold some pixels, no more than there are in all, while the block runs."""
+    def held(self, pixels: int) -> "_Held":
+        """Hold some pixels, no more than there are in all, while a block runs."""
+        return _Held(self, pixels)
+
+    def take(self, pixels: int) -> None:
+        """Take some pixels; wait until they are free."""
         with self._condition:
-            self._condition.wait_for(lambda: self.free >= pixels)
+            while self.free < pixels:
+                self._waiting += 1
+                self._condition.wait()
+                self._waiting -= 1
             self.free -= pixels
-        try:
-            yield
-        finally:
-            with self._condition:
-                self.free += pixels
+
+    def give_back(self, pixels: int) -> None:
+        """Give back what was taken."""
+        with self._condition:
+            self.free += pixels
+            if self._waiting:
                 self._condition.notify_all()
+
+
+class _Held:
+    """Holds pixels of a budget in its block; no generator, as it is entered for every image."""
+
+    def __init__(self, budget: PixelBudget, pixels: int) -> None:
+        self.budget, self.pixels = budget, pixels
+
+    def __enter__(self) -> None:
+        self.budget.take(self.pixels)
+
+    def __exit__(self, *error: object) -> None:
+        self.budget.give_back(self.pixels)
 
 
 _budget = PixelBudget(MAX_PIXELS)
@@ -67,17 +86,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def pixels_held(opened: Image.Image, full: int) -> int:
-    """Return the pixels in memory while an image is decoded, which has `full` at its full size.
-
-    JPEG is decoded at the size that was asked for. Only one with several scans is kept whole until the last of them.
-    """
-    width, height = opened.size
-    return width * height if _file_with_scans(opened) is None else full
-
-
 def scans(opened: Image.Image) -> int:
-    """Return how many scans a JPEG has that is open and not decoded; 1 for any other image."""
+    """Return how many scans a JPEG has that is open and not decoded; 1 for any other image.
+
+    A progressive one of a single scan counts as two: it is kept whole until its end, too.
+    """
     file, count, last = _file_with_scans(opened), 0, b""
     if file is None:
         return 1
@@ -87,7 +100,7 @@ def scans(opened: Image.Image) -> int:
         count += (last + chunk).count(_START_OF_SCAN)
         last = chunk[-1:]
     file.seek(place)
-    return count
+    return max(count, 2)
 
 
 def _file_with_scans(opened: Image.Image) -> IO[bytes] | None:

@@ -22,7 +22,7 @@ The result is always [H, W, 3] bytes in RGB, upright:
 import functools
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,7 +32,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 from torch.nn.functional import interpolate
 
-from contextcaps.data.decoding_limits import MAX_PIXELS, MAX_SCANNED, decoding_budget, pixels_held, scans
+from contextcaps.data.decoding_limits import MAX_PIXELS, MAX_SCANNED, decoding_budget, scans
 from contextcaps.data.problems import DataError
 from contextcaps.extras import import_extra
 from contextcaps.out_of_memory import is_out_of_memory
@@ -98,7 +98,7 @@ def decode(
         full = opened.width * opened.height
         if fast and height_width is not None:
             opened.draft(None, (2 * height_width[1], 2 * height_width[0]))
-        with _bounded(opened, full):
+        with _held(opened, full):
             return np.ascontiguousarray(_turn(_resize(_rgb(opened), height_width, fast), orientation))
 
 
@@ -109,14 +109,13 @@ def decode_opened(opened: Image.Image, size: tuple[int, int] | int | None = None
         BadImage: it cannot be read, or is larger than what is decoded.
     """
     height_width = None if size is None else checked_size(size)
-    with _bad_image(), _bounded(opened, opened.width * opened.height):
+    with _bad_image(), _held(opened, opened.width * opened.height):
         pixels = np.ascontiguousarray(_turn(_rgb(opened), _orientation(opened)))
         return _resize(pixels, height_width, fast=True)
 
 
-@contextmanager
-def _bounded(opened: Image.Image, full: int) -> Iterator[None]:
-    """Refuse an image that would take too long or too much memory, by its header; wait while others hold too much.
+def _held(opened: Image.Image, full: int) -> AbstractContextManager[None]:
+    """Refuse an image that would take too long or too much memory, by its header; hold its pixels in a block.
 
     Args:
         opened: not decoded yet, and perhaps to be decoded at a smaller size than its own.
@@ -130,8 +129,8 @@ def _bounded(opened: Image.Image, full: int) -> Iterator[None]:
             f"{count:,} scans of {full:,} pixels: a JPEG is decoded up to {MAX_SCANNED:,} (a decompression bomb?); "
             "save it again without progressive scans"
         )
-    with decoding_budget().held(pixels_held(opened, full)):
-        yield
+    # JPEG is decoded at the size asked for; one of several scans is kept whole until the last of them.
+    return decoding_budget().held(opened.width * opened.height if count == 1 else full)
 
 
 def image_size(image: bytes | Path | np.ndarray) -> tuple[int, int]:
