@@ -20,7 +20,7 @@ from torch import nn
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 4, 14], help="how many at once")
-    parser.add_argument("--pipe", default="/tmp/mps", help="where the process service listens")
+    parser.add_argument("--pipe", default="/tmp/mps", help="where the process service listens")  # noqa: S108
     parser.add_argument("--begin", type=float, help="of one process, used by the others: when to begin counting")
     parser.add_argument("--seconds", type=float, default=3, help="to count steps for")
     arguments = parser.parse_args()

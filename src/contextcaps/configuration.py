@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,15 @@ from contextcaps.yaml_files import dump_yaml, is_file, read_yaml
 __all__ = ["Configuration"]
 
 Own = TypeVar("Own", bound="Configuration")
+
+_MOST = 2**63 - 1  # of a whole number, whatever it is for: larger ones are no floats, and text not always
+
+_MOST_LETTERS = 4096  # of a name, which may be a path
+
+_shown = reprlib.Repr()
+"""Shows values in messages: whole, but for those that are too long to be read."""
+_shown.maxstring = _shown.maxother = 400
+_shown.maxlist = _shown.maxtuple = _shown.maxdict = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +85,7 @@ class Configuration:
                 values[first] = None
             else:
                 none = ", none" if _may_be_none(kinds[first]) else ""
-                raise ValueError(f"{name}: expected fields and values{none} or default, got {value!r}")
+                raise ValueError(f"{name}: expected fields and values{none} or default, got {_shown.repr(value)}")
 
     @classmethod
     def _owner(cls, values: dict[str, Any]) -> str:
@@ -128,6 +138,13 @@ class Configuration:
             if value is not None and value < bound:
                 raise ValueError(f"{name}: expected a whole number of at least {bound}, got {value}")
 
+    def _require_at_most(self, **bounds: int) -> None:
+        """Refuse a whole number above its bound: no file may ask for time or memory without end."""
+        for name, bound in bounds.items():
+            value = getattr(self, name)
+            if value is not None and value > bound:
+                raise ValueError(f"{name}: expected a whole number of at most {bound:,}, got {value:,}")
+
     def _settle_kinds(self) -> None:
         """Turn lists into tuples; refuse a value that is not of its field's type or not one of its choices."""
         for name, kind in typing.get_type_hints(type(self)).items():
@@ -138,7 +155,7 @@ class Configuration:
             value = getattr(self, name)
             alternatives = typing.get_args(kind) if _is_union(kind) else (kind,)
             if not any(_fits(value, alternative) for alternative in alternatives):
-                raise ValueError(f"{name}: expected {_spell(kind)}, got {value!r}")
+                raise ValueError(f"{name}: expected {_spell(kind)}, got {_shown.repr(value)}")
 
 
 def _sections(kind: type[Configuration]) -> dict[str, type[Configuration]]:
@@ -241,6 +258,8 @@ def _fits(value: Any, kind: Any) -> bool:
             and (inner[-1] is Ellipsis or len(value) == len(inner))
             and all(_fits(item, inner[0]) for item in value)
         )
+    if (isinstance(value, int) and abs(value) > _MOST) or (isinstance(value, str) and len(value) > _MOST_LETTERS):
+        return False
     if kind is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))

@@ -8,6 +8,18 @@ from contextcaps.exit_codes import ExitCode
 __all__ = ["NotEnoughMemory", "is_out_of_memory"]
 
 
+_SIGNS = (
+    "out of memory",
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "not enough memory",
+    "std::bad_alloc",
+    "could not create a memory",  # oneDNN, which computes convolutions on a CPU
+    "could not create a primitive",
+)
+"""What libraries below torch say of it."""
+
+
 class NotEnoughMemory(MemoryError):
     """The device or the machine has not enough memory; the message says for what, and what to do."""
 
@@ -26,4 +38,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     if torch is None or not isinstance(error, RuntimeError):
         return False
     text = str(error)
-    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "can't allocate memory" in text
+    return isinstance(error, torch.OutOfMemoryError) or any(sign in text for sign in _SIGNS)

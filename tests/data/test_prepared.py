@@ -72,7 +72,8 @@ def test_it_holds_the_decoded_pictures_and_all_that_is_known_of_them(tmp_path):
 def test_without_boxes_and_masks_there_are_none(pictures, tmp_path):
     prepared = prepare(pictures, 16, tmp_path / "cache", progress=False)
     assert prepared.masks is prepared.mask_batch([0]) is prepared.box_batch([0]) is None
-    assert {"images.bin", "targets.bin", "indices.bin", "ids.json", "metadata.json"} == set(content(prepared.folder))
+    files = {"images.bin", "targets.bin", "indices.bin", "ids.json", "metadata.json", "checksums.json"}
+    assert set(content(prepared.folder)) == files
 
 
 def test_more_than_255_classes_take_masks_of_sixteen_bits(tmp_path):
@@ -303,12 +304,59 @@ def other_format(folder: Path) -> None:
     (folder / "metadata.json").write_text(json.dumps({**metadata, "format": 0}))
 
 
+def flip_a_bit(folder: Path, name: str, byte: int) -> None:
+    """Change a bit as a disk would: size and time of the file stay."""
+    path = folder / name
+    state, content = path.stat(), bytearray(path.read_bytes())
+    content[byte] ^= 4
+    path.write_bytes(content)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+NAMES = ("images.bin", "targets.bin", "indices.bin", "masks.bin", "box_corners.bin", "ids.json", "metadata.json")
+
+
+@pytest.mark.parametrize("name", [*NAMES, "checksums.json"])
+def test_a_single_bit_in_any_file_is_seen_by_the_next_process(tmp_path, monkeypatch, name):
+    source = PictureSource(tmp_path / "pictures", 40, boxes=True, masks=True)
+    prepared = prepare(source, 16, tmp_path / "cache", progress=False)
+    whole = content(prepared.folder)
+    for byte in (0, len(whole[name]) // 2, len(whole[name]) - 1):
+        flip_a_bit(prepared.folder, name, byte)
+        monkeypatch.setattr(cache, "_whole", set())  # as in another process
+        with pytest.raises(DataError, match=r"damaged .*; remove .* is made anew") as caught:
+            Prepared(prepared.folder)
+        assert str(caught.value).startswith(str(prepared.folder))
+        assert content(prepare(source, 16, tmp_path / "cache", progress=False).folder) == whole
+
+
+def test_inverted_labels_and_other_pixels_are_not_used(pictures, tmp_path):
+    folder = prepare(pictures, 16, tmp_path / "cache", progress=False).folder
+    whole = content(folder)
+    (folder / "targets.bin").write_bytes(bytes(1 - byte for byte in whole["targets.bin"]))
+    (folder / "images.bin").write_bytes(bytes(255 - byte for byte in whole["images.bin"]))
+    assert content(prepare(pictures, 16, tmp_path / "cache", progress=False).folder) == whole
+
+
+def test_a_copy_is_compared_once_in_a_process(pictures, tmp_path, monkeypatch):
+    read = []
+    compare = cache.first_difference
+    monkeypatch.setattr(cache, "first_difference", lambda path, *rest: read.append(path.name) or compare(path, *rest))
+    prepare(pictures, 16, tmp_path / "cache", progress=False)
+    assert read == []  # it was written just now
+    monkeypatch.setattr(cache, "_whole", set())  # as in another process
+    for _ in range(3):
+        prepare(pictures, 16, tmp_path / "cache", progress=False)
+    assert sorted(read) == sorted({*read})
+    assert {"images.bin", "targets.bin", "metadata.json"} <= {*read}
+
+
 @pytest.mark.parametrize("damage", [cut_images, remove_targets, cut_metadata, empty_ids, other_metadata, other_format])
 def test_a_damaged_copy_is_seen_and_made_anew(pictures, tmp_path, damage):
     prepared = prepare(pictures, 16, tmp_path / "cache", progress=False)
     whole = content(prepared.folder)
     damage(prepared.folder)
-    with pytest.raises(DataError, match="prepare it anew"):
+    with pytest.raises(DataError, match=r"damaged .*; remove .* is made anew"):
         Prepared(prepared.folder)
     again = prepare(pictures, 16, tmp_path / "cache", progress=False)
     assert content(again.folder) == whole

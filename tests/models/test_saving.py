@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import random
 
 import pytest
 import safetensors.torch
@@ -31,6 +32,44 @@ def test_what_is_written(folder) -> None:
     assert document["routing"] is None
     with pytest.raises(pickle.UnpicklingError), (folder / "model.safetensors").open("rb") as stored:
         pickle.load(stored)
+
+
+def test_other_programs_read_the_weights_and_their_header(folder) -> None:
+    with safetensors.safe_open(folder / "model.safetensors", "pt") as file:
+        assert file.metadata()["format"] == "pt"
+        assert json.loads(file.metadata()["contextcaps-crc32"])
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    assert all(torch.equal(weights[name], each) for name, each in network_weights(folder).items())
+
+
+def network_weights(folder) -> dict[str, torch.Tensor]:
+    return CapsuleNetwork.from_pretrained(folder).state_dict()
+
+
+def test_a_single_bit_anywhere_is_seen(folder) -> None:
+    """Of 200 files with one bit changed none is loaded with other weights; a bit in an unused place may be passed."""
+    path = folder / "model.safetensors"
+    whole, before = path.read_bytes(), network_weights(folder)
+    generator = random.Random(0)
+    refused = 0
+    places = [generator.randrange(len(whole)) for _ in range(150)] + [generator.randrange(4000) for _ in range(50)]
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << generator.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            found = network_weights(folder)
+        except ModelFileError:
+            refused += 1
+        else:
+            assert all(torch.equal(found[name], each) for name, each in before.items())
+    assert refused >= 195
+
+
+def test_weights_without_checksums_are_loaded(folder) -> None:
+    weights, before = safetensors.torch.load_file(folder / "model.safetensors"), network_weights(folder)
+    safetensors.torch.save_file(weights, folder / "model.safetensors")
+    assert all(torch.equal(found, before[name]) for name, found in network_weights(folder).items())
 
 
 def test_saving_again_replaces(folder) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import contextcaps.tagging.formats as formats_module
-from contextcaps.tagging import Tag, Tagging, check_output, open_output, write_tags
+from contextcaps.tagging import Tag, Tagging, check_output, open_output, tagged_images, write_tags
 
 CLASSES = ("sky; blue", "image", 'a "quoted", name', "été")
 STRANGE = os.fsdecode(b"photos/\xff.jpg")
@@ -142,3 +142,45 @@ def test_columns_of_classes_never_share_a_name() -> None:
     classes = ("image", "image (class)", "sky")
     names = formats_module.class_columns(classes, ("image", "tags"))
     assert names == ("image (class) (class)", "image (class)", "sky")
+
+
+FORMULAS = ("=1+1.jpg", "+a.png", "-b.png", "@c.png", "'=d.png", "'plain.png", "a=b.png", "\tx.png", "one\rtwo.png")
+
+
+@pytest.mark.parametrize("form", ["csv", "csv-plain"])
+def test_csv_that_a_spreadsheet_may_open(form, tmp_path) -> None:
+    path, classes = tmp_path / "tags.csv", ("=cmd|' /C calc'!A0", "sea")
+    rows = [Tagging(name, (Tag(classes[0], 0.9, 0.5), Tag("sea", 0.8, 0.5))) for name in FORMULAS]
+    with open_output(path, form, classes, True) as output:
+        write_tags(rows, [output])
+    with path.open(newline="") as file:
+        header, *found = csv.reader(file)
+    names, tags = [row[0] for row in found], [row[1] for row in found]
+    assert len(found) == len(FORMULAS)
+    assert all(len(row) == len(header) for row in found)
+    if form == "csv-plain":
+        assert names == list(FORMULAS)
+        assert tags[0].startswith("=cmd")
+    else:
+        assert names[:5] == ["'=1+1.jpg", "'+a.png", "'-b.png", "'@c.png", "''=d.png"]
+        assert names[5:7] == list(FORMULAS[5:7])  # nothing that is computed
+        assert not any(cell[:1] in {*"=+-@\t\r"} for row in [header, *found] for cell in row)
+    assert tagged_images(path, form, classes, True, False) == set(FORMULAS)  # --only-new knows them again
+    with open_output(tmp_path / "again.csv", form, classes, True) as output:
+        output.copy(path)
+    assert (tmp_path / "again.csv").read_bytes() == path.read_bytes()
+
+
+def test_files_have_the_mode_that_the_umask_gives(tmp_path) -> None:
+    before = os.umask(0o027)
+    try:
+        for suffix in ("jsonl", "csv", "parquet"):
+            assert _written_mode(tmp_path / f"tags.{suffix}") == 0o640
+    finally:
+        os.umask(before)
+
+
+def _written_mode(path: Path) -> int:
+    with open_output(path, None, CLASSES) as output:
+        output.write(ROWS[0])
+    return path.stat().st_mode & 0o777

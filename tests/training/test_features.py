@@ -165,6 +165,10 @@ def test_damaged_features_are_computed_anew_and_a_failure_leaves_nothing(
         file.truncate(100)
     again = compute_features(network, prepared, config, "fp32", augmented=False, progress=False)
     assert np.array_equal(again.values, expected)
+    targets = np.array(again.targets)
+    (whole.folder / "targets.bin").write_bytes((1 - targets).tobytes())  # would train to nonsense without a word
+    anew = compute_features(network, prepared, config, "fp32", augmented=False, progress=False)
+    assert np.array_equal(anew.targets, targets)
 
     def fail(images: torch.Tensor) -> torch.Tensor:
         raise OSError(28, "No space left on device")

@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +170,40 @@ def test_sharing_the_weights_changes_nothing(tmp_path, cache, two) -> None:
         torch.testing.assert_close(actual[name], expected[name], rtol=1e-4, atol=1e-6)
     assert metrics(tmp_path / "run") == pytest.approx(metrics(two), rel=1e-3)
     assert finals(tmp_path / "run")["metrics"].splitlines()[0] == finals(two)["metrics"].splitlines()[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_process_is_one_line_of_the_other(tmp_path, cache, rank) -> None:
+    words = small_words(tmp_path / "run", cache, epochs=500, devices=2)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    with subprocess.Popen(
+        [*COMMAND, *words], stderr=subprocess.PIPE, text=True, env={**environment, "OMP_NUM_THREADS": "1"}
+    ) as process:
+        try:
+            until = time.monotonic() + 90
+            while not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists() and time.monotonic() < until:
+                time.sleep(0.1)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(process.pid if rank == 0 else int(children[0]), signal.SIGKILL)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert "Traceback" not in said
+    assert "another process of this training has ended (killed, or out of memory?)" in said
+    if rank == 1:
+        assert f"go on with: contextcaps train --resume {tmp_path / 'run'}" in said
+        assert process.returncode == 1
+        assert RunState.read(tmp_path / "run").failure is not None
+
+
+def test_a_report_that_cannot_be_written_is_measured_all_the_same(run, cache, capsys) -> None:
+    place = run / "evaluation"
+    place.write_text("a file in its place")  # as a disk that cannot be written to, also for root
+    try:
+        measured = evaluate(run, resamples=2, progress=False, cache=cache)
+    finally:
+        place.unlink()
+    assert measured.files == []
+    assert measured.evaluation.images > 0
+    assert "the report cannot be written (" in capsys.readouterr().err

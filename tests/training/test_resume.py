@@ -1,14 +1,18 @@
 """A run that was stopped at any moment and resumed ends as one that was never stopped, bit for bit."""
 
 import errno
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import warnings
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from small_run import finals, quick_runs, rows, small_config, small_words
@@ -268,6 +272,50 @@ def test_a_changed_byte_is_noticed(tmp_path) -> None:
     checkpoints.last.write_bytes(content)
     with pytest.raises(CheckpointError, match="damaged"):
         checkpoints.read(checkpoints.last)
+
+
+class _Strange:
+    """Something that is no tensor and no plain value."""
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param({"a": _Strange()}, id="what only unpickling makes"),  # would be code to run
+        pytest.param([torch.zeros(3)], id="a list"),
+        pytest.param(b"PK\x03\x04" + 100 * b"\0", id="no archive"),
+    ],
+)
+def test_whatever_is_no_checkpoint_is_passed_over(tmp_path, content) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for number in range(2):
+        checkpoints.save({"a": torch.full((10,), number)})
+    if isinstance(content, bytes):
+        checkpoints.last.write_bytes(content)
+    else:
+        torch.save(content, checkpoints.last)
+    with pytest.warns(UserWarning, match=r"last\.ckpt: damaged.*going on from previous\.ckpt"):
+        assert int(checkpoints.load()["a"][0]) == 0
+
+
+def test_a_pickle_damaged_behind_a_right_checksum_is_passed_over(tmp_path) -> None:
+    """For 100 archives with one byte of the pickle changed, and its checksum with it: whole, or passed over."""
+    checkpoints = Checkpoints(tmp_path)
+    for number in range(2):
+        checkpoints.save({"a": torch.full((10,), number), "progress": {"step": number, "history": [{"mAP": 0.5}]}})
+    whole, previous = checkpoints.last.read_bytes(), checkpoints.previous.read_bytes()
+    generator = np.random.default_rng(0)
+    for _ in range(100):
+        checkpoints.previous.write_bytes(previous)
+        with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(checkpoints.last, "w") as new:
+            for name in old.namelist():
+                content = bytearray(old.read(name))
+                if name.endswith("data.pkl"):
+                    content[generator.integers(len(content))] = generator.integers(256)
+                new.writestr(name, bytes(content))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert isinstance(checkpoints.load(), dict)
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, cache, whole, monkeypatch) -> None:

@@ -38,6 +38,16 @@ def test_what_is_recorded_is_read(run) -> None:
         ('{"failure": {"kind": "bad luck", "message": ""}}', "failure: expected one of diverged"),
         ('{"parameters": "many"}', "parameters: expected int, got str"),
         ('{"memory": {"where": "GPU"}}', "memory: expected bytes and capacity"),
+        ('{"memory": {"where": "process", "bytes": "many"}}', r"memory\.bytes: expected int, got str"),
+        ('{"images": {"train": []}}', r"images\.train: expected int, got list"),
+        ('{"versions": {"torch": 2}}', r"versions\.torch: expected str, got int"),
+        ('{"failure": {"kind": "error", "message": ["a"]}}', r"failure\.message: expected str, got list"),
+        ('{"command": "train"}', "command: expected list, got str"),
+        ('{"seed": true}', "seed: expected int, got bool"),
+        ('{"seed": 1' + 5000 * "0" + "}", "a whole number of 5001 digits"),
+        (100_000 * "[", "nested too deeply"),
+        ('{"images": null}', "images: expected dict, got NoneType"),
+        ('{"state": {}}', "state: expected one of"),
     ],
 )
 def test_a_damaged_file_is_one_line(run, content, message) -> None:

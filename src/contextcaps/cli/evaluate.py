@@ -78,5 +78,6 @@ class Evaluate(Command):
             table.print(console)
         if measured.known is not None:
             known_table(measured.known).print(console)
-        written = f"Written to {measured.folder}: {', '.join(path.name for path in measured.files)}"
-        console.print(written, soft_wrap=True, highlight=False)
+        if measured.files:
+            written = f"Written to {measured.folder}: {', '.join(path.name for path in measured.files)}"
+            console.print(written, soft_wrap=True, highlight=False)

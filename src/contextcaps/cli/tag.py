@@ -27,8 +27,11 @@ class TagImages(Command):
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME_OR_PATH")] = None
     """A shipped model, as contextcaps models lists them (coco80 by default), a run's folder, a model's folder, or
     hf:OWNER/NAME on the Hugging Face Hub."""
-    format: Annotated[Literal["jsonl", "csv", "parquet"] | None, tyro.conf.arg(metavar="{jsonl,csv,parquet}")] = None
-    """How to write the rows; by default as the suffix of --out says, bars at a terminal, otherwise jsonl."""
+    format: Annotated[
+        Literal["jsonl", "csv", "csv-plain", "parquet"] | None, tyro.conf.arg(metavar="{jsonl,csv,csv-plain,parquet}")
+    ] = None
+    """How to write the rows; by default as the suffix of --out says, bars at a terminal, otherwise jsonl. In csv a cell
+    that a spreadsheet would compute (= + - @) has an apostrophe before it, in csv-plain it is as it is."""
     out: File = None
     """The file to write, instead of standard output. Rows are kept in FILE.part until it is whole."""
     resume: Flag = False

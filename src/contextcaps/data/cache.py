@@ -5,10 +5,14 @@ disk, so that a killed process leaves the old state or nothing. One process at a
 of the entry's name, and the others wait. The operating system releases a dead process's lock, hence a temporary folder
 whose lock is free is stale, and is removed. Where a file system has no locks, several processes may fill the same
 entry, each under a temporary name of its own; the first to finish wins.
+
+Every file of an entry has checksums in the entry's `checksums.json`. They are compared when a process first opens the
+entry: what a disk has changed since, or a person, is made anew and not used.
 """
 
 import contextlib
 import errno
+import json
 import os
 import re
 import secrets
@@ -20,13 +24,27 @@ from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
-__all__ = ["cache_folder", "entry_lock", "open_or_fill", "publish", "synchronise", "temporary_folder"]
+from contextcaps.checksums import block_checksums, first_difference
+from contextcaps.data.problems import DataError
+
+__all__ = [
+    "cache_folder",
+    "entry_lock",
+    "open_or_fill",
+    "publish",
+    "require_whole",
+    "synchronise",
+    "temporary_folder",
+]
 
 Entry = TypeVar("Entry")
 
 _STALE_WITHOUT_LOCKS = 24 * 3600.0  # seconds; older temporary folders have no living owner, where locks cannot tell
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 """Errors of file systems without locks, such as some network file systems."""
+_CHECKSUMS = "checksums.json"
+_whole: set[tuple[object, ...]] = set()  # entries that this process has compared, with the state of their files
+
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.tmp")
 
 
@@ -93,13 +111,51 @@ def open_or_fill(
             temporary = temporary_folder(folder, name)
             try:
                 fill(temporary)
+                _write_checksums(temporary)
                 publish(temporary, final)
+                _whole.add(_state(final))  # as written just now
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)  # gone already if all went well
             found = open_entry()
     if found is None:
         raise OSError(errno.EIO, "cannot be read right after it was written", str(final))
     return found
+
+
+def _write_checksums(folder: Path) -> None:
+    checksums = {path.name: block_checksums(path) for path in sorted(folder.iterdir())}
+    (folder / _CHECKSUMS).write_text(json.dumps(checksums, separators=(",", ":")), encoding="ascii")
+
+
+def _state(folder: Path) -> tuple[object, ...]:
+    """Return what tells whether a file of an entry was touched."""
+    found = [(path.name, path.stat()) for path in sorted(folder.iterdir())]
+    return os.path.abspath(folder), *((name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in found)
+
+
+def require_whole(folder: Path) -> None:
+    """Compare the files of an entry with their checksums; in one process once, as long as no file is changed.
+
+    Raises:
+        DataError: a file is missing or not as it was written; the message begins with its path.
+    """
+    try:
+        key = _state(folder)
+        if key in _whole:
+            return
+        checksums: dict[str, list[int]] = json.loads((folder / _CHECKSUMS).read_text(encoding="ascii"))
+        if checksums.keys() != {path.name for path in folder.iterdir()} - {_CHECKSUMS}:
+            raise ValueError("files are missing, or have no checksums")
+        differences = {name: first_difference(folder / name, blocks) for name, blocks in checksums.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise DataError(f"{folder}: damaged ({error}); remove it, and it is made anew") from None
+    for name, byte in differences.items():
+        if byte is not None:
+            raise DataError(
+                f"{folder / name}: damaged (from byte {byte} on it is not what was written); remove {folder}, and it "
+                "is made anew"
+            )
+    _whole.add(key)
 
 
 def temporary_folder(folder: Path, name: str) -> Path:

@@ -112,8 +112,8 @@ def decode_samples(source: Source, indices: Sequence[int] | np.ndarray, size: tu
                 if masks is None:
                     masks = np.zeros((len(indices), *size), dtype=mask_dtype(len(source.classes)))
                 masks[len(kept)] = resize_mask(checked_mask(sample, len(source.classes)), size)
-        except (OSError, DataError) as error:  # BadImage is a DataError; any other error is a fault of the program
-            bad.append(Problem(where, str(error)))
+        except (OSError, DataError, MemoryError) as error:  # others, but for BadImage (a DataError), are faults of ours
+            bad.append(Problem(where, str(error) or "there is not enough memory to decode it"))
             if masks is not None:
                 masks[len(kept)] = 0
         else:
@@ -212,7 +212,7 @@ def _wants_processes(source: Source, chunks: Sequence[np.ndarray]) -> bool:
         for index in chunks[0][:3]:
             source.sample(int(index))
         seconds = (time.perf_counter() - start) / len(chunks[0][:3])
-    except (OSError, DataError):
+    except (OSError, DataError, MemoryError):
         return False  # reported when it is decoded
     return seconds * sum(len(chunk) for chunk in chunks) > _PROCESSES_PAY_FROM
 

@@ -95,7 +95,9 @@ class Folder:
         """Return whether a folder is inside this one, once links are followed."""
         # Once for each folder, not for each file: a set has a hundred thousand files, but few folders.
         if folder not in self._held:
-            self._held[folder] = self._is_inside(folder)
+            # Not a link, in a folder that is inside: no need to look at all the folders above, however many.
+            is_plain = self._held.get(folder.parent, False) and not os.path.islink(folder)
+            self._held[folder] = is_plain or self._is_inside(folder)
         return self._held[folder]
 
     def _is_inside(self, path: Path) -> bool:

@@ -40,18 +40,21 @@ def walk_images(folder: Folder, start: Path) -> tuple[list[Path], list[Path]]:
     """
     images: list[Path] = []
     others: list[Path] = []
-    for entry in folder.entries(start):
-        path = start / entry.name
-        if is_clutter(entry.name):
+    left = [(start, True)]  # paths still to come and whether they are folders, the next one last
+    while left:
+        path, is_folder = left.pop()
+        if not is_folder:
+            (images if looks_like_image(path.name) else others).append(path)
             continue
-        if entry.is_dir():
-            if entry.is_symlink():
-                if not folder.holds(path):
-                    raise BadSample(f"{folder.relative(path)} is a link out of the folder; copy what it leads to")
+        found = []
+        for entry in folder.entries(path):
+            inner = path / entry.name
+            if is_clutter(entry.name):
                 continue
-            below = walk_images(folder, path)
-            images += below[0]
-            others += below[1]
-        else:
-            (images if looks_like_image(entry.name) else others).append(path)
+            if entry.is_dir() and entry.is_symlink():
+                if not folder.holds(inner):
+                    raise BadSample(f"{folder.relative(inner)} is a link out of the folder; copy what it leads to")
+                continue
+            found.append((inner, entry.is_dir()))
+        left += reversed(found)
     return images, others

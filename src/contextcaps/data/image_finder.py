@@ -1,5 +1,6 @@
 """Find the image files that a table names, however it writes their paths, and none outside of a folder."""
 
+import contextlib
 import os
 import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -93,13 +94,16 @@ class ImageFinder:
         """Return the images in any folder below whose paths end with this name."""
         if self._by_name is None:
             self._by_name = {}
-            for here, folders, files in os.walk(self._folder.path):  # links are not followed
-                folders.sort()
-                for each in files:
-                    if is_image_name(each) and not each.startswith("."):  # macOS leaves ._x.jpg behind
-                        path = os.path.join(here, each)
-                        for key in (each, os.path.splitext(each)[0]):
-                            self._by_name.setdefault(key, []).append(path)
+            left = [str(self._folder.path)]  # not os.walk, which nests as deep as the folders before Python 3.12
+            while left:
+                with contextlib.suppress(OSError), os.scandir(left.pop()) as found_here:
+                    entries = sorted(found_here, key=lambda entry: entry.name)
+                    left += [each.path for each in reversed(entries) if each.is_dir(follow_symlinks=False)]
+                    for each in entries:
+                        # macOS leaves ._x.jpg behind.
+                        if is_image_name(each.name) and not each.name.startswith(".") and not each.is_dir():
+                            for key in (each.name, os.path.splitext(each.name)[0]):
+                                self._by_name.setdefault(key, []).append(each.path)
         end = os.path.normpath(name)
         found = self._by_name.get(os.path.basename(end), [])
         if end != os.path.basename(end):

@@ -15,13 +15,14 @@ The result is always [H, W, 3] bytes in RGB, upright:
 - An animation gives its first frame.
 - HEIC, as telephones write it, is read with the extra `heic`.
 - A truncated or damaged file is refused, never filled with grey; so is one of more than `MAX_PIXELS`, by its header
-  alone. Pillow's global settings are left as they are. All functions may be called from several threads.
+  alone, and a JPEG of too many scans (`contextcaps.data.decoding_limits`). Pillow's global settings are left as they
+  are. All functions may be called from several threads, which together hold no more than `MAX_PIXELS`.
 """
 
 import functools
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,8 +32,10 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 from torch.nn.functional import interpolate
 
+from contextcaps.data.decoding_limits import MAX_PIXELS, MAX_SCANNED, decoding_budget, scans
 from contextcaps.data.problems import DataError
 from contextcaps.extras import import_extra
+from contextcaps.out_of_memory import is_out_of_memory
 
 __all__ = [
     "MAX_PIXELS",
@@ -41,18 +44,17 @@ __all__ = [
     "BadImage",
     "checked_size",
     "decode",
+    "decode_opened",
     "image_size",
     "resize_mask",
-    "upright_pixels",
 ]
-
-MAX_PIXELS = 89_478_485
-"""Largest height × width that is decoded: Pillow's own limit (a quarter of a GiB of RGB pixels)."""
 
 MEAN_TOLERANCE = 3.0
 """Bound on a photograph's mean difference between the fast and the plain way, of 255 levels, after JPEG scaling."""
 MAX_TOLERANCE = 40
 """Bound on a photograph's largest difference between the fast and the plain way, of 255 levels, after JPEG scaling."""
+
+_STRIP = 2**22  # pixels that are converted to RGB at once
 
 _WANTED_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 # Pillow knows many more, some of which start other programs (EPS runs Ghostscript): not for files from anywhere.
@@ -93,15 +95,42 @@ def decode(
         orientation = _orientation(opened)
         if height_width is not None and orientation >= 5:  # stored lying down: resize it so, then turn
             height_width = (height_width[1], height_width[0])
+        full = opened.width * opened.height
         if fast and height_width is not None:
             opened.draft(None, (2 * height_width[1], 2 * height_width[0]))
-        pixels = _resize(_rgb(opened), height_width, fast)
-    return np.ascontiguousarray(_turn(pixels, orientation))
+        with _held(opened, full):
+            return np.ascontiguousarray(_turn(_resize(_rgb(opened), height_width, fast), orientation))
 
 
-def upright_pixels(opened: Image.Image) -> np.ndarray:
-    """Return the pixels of an image that Pillow has open, [H, W, 3], uint8, RGB, upright, transparent ones on white."""
-    return np.ascontiguousarray(_turn(_rgb(opened), _orientation(opened)))
+def decode_opened(opened: Image.Image, size: tuple[int, int] | int | None = None) -> np.ndarray:
+    """Return what `decode` does, from an image that Pillow has open; it may be decoded already, and stays as it is.
+
+    Raises:
+        BadImage: it cannot be read, or is larger than what is decoded.
+    """
+    height_width = None if size is None else checked_size(size)
+    with _bad_image(), _held(opened, opened.width * opened.height):
+        pixels = np.ascontiguousarray(_turn(_rgb(opened), _orientation(opened)))
+        return _resize(pixels, height_width, fast=True)
+
+
+def _held(opened: Image.Image, full: int) -> AbstractContextManager[None]:
+    """Refuse an image that would take too long or too much memory, by its header; hold its pixels in a block.
+
+    Args:
+        opened: not decoded yet, and perhaps to be decoded at a smaller size than its own.
+        full: its height × width.
+    """
+    if full > MAX_PIXELS:
+        raise BadImage(_too_large(f"{full:,} pixels"))
+    count = scans(opened)
+    if full * count > MAX_SCANNED:
+        raise BadImage(
+            f"{count:,} scans of {full:,} pixels: a JPEG is decoded up to {MAX_SCANNED:,} (a decompression bomb?); "
+            "save it again without progressive scans"
+        )
+    # JPEG is decoded at the size asked for; one of several scans is kept whole until the last of them.
+    return decoding_budget().held(opened.width * opened.height if count == 1 else full)
 
 
 def image_size(image: bytes | Path | np.ndarray) -> tuple[int, int]:
@@ -148,7 +177,7 @@ def _formats() -> tuple[str, ...]:
 @contextmanager
 def _opened(image: bytes | Path) -> Iterator[Image.Image]:
     """Open a file with Pillow and check its size by its header; turn any error inside into a `BadImage`."""
-    try:
+    with _bad_image():
         if isinstance(image, Path) and not image.is_file():
             raise BadImage("the path is not a file" if image.exists() else "there is no such file")
         with image.open("rb") if isinstance(image, Path) else io.BytesIO(image) as file:
@@ -161,13 +190,22 @@ def _opened(image: bytes | Path) -> Iterator[Image.Image]:
                 if width * height > MAX_PIXELS:
                     raise BadImage(_too_large(f"{width} × {height} pixels"))
                 yield opened
-    except (BadImage, MemoryError):
+
+
+@contextmanager
+def _bad_image() -> Iterator[None]:
+    """Turn any error of an image into a `BadImage`."""
+    try:
+        yield
+    except BadImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # a warning where they are errors
         raise BadImage(_too_large(str(error).split(", could be")[0])) from None
     except PermissionError:
         raise BadImage("the file may not be read (permission denied)") from None
     except Exception as error:  # at damaged files Pillow's decoders raise nearly every kind of error
+        if is_out_of_memory(error):  # for one image: the others may well fit
+            raise BadImage("there is not enough memory to decode it") from None
         if isinstance(error, OSError) and error.filename is not None:  # of the file itself, such as too long a name
             raise BadImage(f"the file cannot be read ({error.strerror})") from None
         reason = str(error) or type(error).__name__
@@ -240,7 +278,21 @@ def _turn(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 def _rgb(opened: Image.Image) -> np.ndarray:
     """Return the first frame's pixels as stored, [H, W, 3], uint8."""
-    if opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format in ("PNG", "PPM")):
+    has_sixteen_bits = opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format in ("PNG", "PPM"))
+    opened.load()  # before the size is looked at: Pillow turns TIFF here
+    width, height = opened.size
+    rows = max(1, _STRIP // width)
+    if rows >= height:
+        return _rgb_of(opened, has_sixteen_bits)
+    pixels = np.empty((height, width, 3), np.uint8)
+    for top in range(0, height, rows):  # each takes several copies, which would be several of the whole
+        strip = opened.crop((0, top, width, min(top + rows, height)))
+        pixels[top : top + rows] = _rgb_of(strip, has_sixteen_bits)
+    return pixels
+
+
+def _rgb_of(opened: Image.Image, has_sixteen_bits: bool) -> np.ndarray:
+    if has_sixteen_bits:
         grey = np.asarray(opened).astype(np.uint32)  # 0 to 65535
         return np.repeat((((grey + 128) // 257).astype(np.uint8))[:, :, None], 3, axis=2)
     if opened.mode in ("I", "F"):

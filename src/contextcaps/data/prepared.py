@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contextcaps.data.cache import cache_folder, open_or_fill
+from contextcaps.data.cache import cache_folder, open_or_fill, require_whole
 from contextcaps.data.decoding import decode_ahead, mask_dtype, mask_tensor
 from contextcaps.data.images import checked_size
 from contextcaps.data.prepared_writer import FORMAT, PreparedWriter
@@ -37,18 +37,18 @@ class Prepared:
 
     Args:
         folder: the folder that `prepare` made.
+
+    Raises:
+        DataError: it is none, or damaged.
     """
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+        require_whole(self.folder)
         try:
             metadata = json.loads((self.folder / "metadata.json").read_text(encoding="utf-8"))
             if metadata["format"] != FORMAT:
                 raise DataError(f"{self.folder}: expected format {FORMAT}, got {metadata['format']}; prepare it anew")
-            for file, expected in metadata["bytes"].items():
-                actual = (self.folder / file).stat().st_size
-                if actual != expected:
-                    raise DataError(f"{self.folder / file}: damaged: {actual} of {expected} bytes; prepare it anew")
             arrays = {file: self._map(file, **described) for file, described in metadata["arrays"].items()}
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, DataError):

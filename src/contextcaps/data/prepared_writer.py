@@ -8,7 +8,7 @@
     box_labels.bin   [boxes], int64
     box_corners.bin  [boxes, 4], float32: left, top, right, bottom, as fractions
     ids.json         [n]
-    metadata.json    all else, with the arrays' types and shapes and the files' sizes
+    metadata.json    all else, with the arrays' types and shapes
 
 Plain arrays in little-endian bytes without a header, written front to back: a disk that is full then gives an error,
 where a memory-mapped file would end the process.
@@ -25,7 +25,7 @@ from contextcaps.data.decoding import Decoded, mask_dtype
 
 __all__ = ["FORMAT", "PreparedWriter"]
 
-FORMAT = 1
+FORMAT = 2
 """Version of the files' layout and of the pixels in them; part of the folder's name."""
 
 
@@ -84,8 +84,7 @@ class PreparedWriter:
         for file in self._files.values():
             file.close()
         (self.folder / "ids.json").write_text(json.dumps(self._ids), encoding="ascii")
-        sizes = {path.name: path.stat().st_size for path in sorted(self.folder.iterdir())}
-        whole = {"format": FORMAT, **metadata, "arrays": self._arrays, "bytes": sizes}
+        whole = {"format": FORMAT, **metadata, "arrays": self._arrays}
         text = json.dumps(whole, indent=1, sort_keys=True)
         (self.folder / "metadata.json").write_text(text, encoding="ascii")
 

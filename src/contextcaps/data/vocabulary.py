@@ -2,7 +2,6 @@
 
 import collections
 import difflib
-import json
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from contextcaps.data.problems import DataError
+from contextcaps.plain_files import NotPlain, parse_json, read_text
 
 __all__ = ["Vocabulary", "canonical_split", "choose_split", "folded", "read_classes"]
 
@@ -143,18 +143,25 @@ def folded(name: str) -> str:
     return " ".join(unicodedata.normalize("NFC", name).split()).casefold()
 
 
-def read_classes(path: Path) -> tuple[str, ...]:
-    """Read class names from a file, in order: a JSON list of strings (.json), or one name per line (any other)."""
+def read_classes(path: Path, folder: Path | None = None) -> tuple[str, ...]:
+    """Read class names from a file, in order: a JSON list of strings (.json), or one name per line (any other).
+
+    Args:
+        path: of the file.
+        folder: what links may not lead out of, for a list that was found and not named.
+    """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, folder, "utf-8-sig")
+    except NotPlain as error:
+        raise DataError(str(error)) from None
     except OSError as error:
         raise DataError(f"{path}: the list of classes cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: expected a list of classes as UTF-8 text, byte {error.start} is not") from None
     if path.suffix.lower() == ".json":
         try:
-            names = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            names = parse_json(text)
+        except ValueError as error:
             raise DataError(f"{path}: expected a JSON list of class names, it breaks off or is bad: {error}") from None
     else:
         names = [line.strip() for line in text.rstrip().splitlines()]

@@ -1,10 +1,13 @@
 """The configuration of a network: a dataclass with a section for each module, the same in Python, YAML and JSON."""
 
 import dataclasses
+from collections import Counter
 from typing import Any, ClassVar, Literal
 
 from contextcaps.configuration import Configuration
 from contextcaps.models.sections import (
+    MOST_CLASSES,
+    MOST_WIDE,
     CalibrationConfig,
     CapsuleConfig,
     CorrelationConfig,
@@ -27,6 +30,9 @@ __all__ = ["ModelConfig"]
 _PHOTO_MEAN, _PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # EfficientNet-lite's were trained on (bytes − 127) / 128.
 _LITE_MEAN, _LITE_STD = (127 / 255,) * 3, (128 / 255,) * 3
+
+_MOST_PIXELS = 2048 * 2048
+"""Most pixels of the images that a network takes."""
 
 _HEADS = ("capsules", "pooling", "csra", "ml_decoder", "query2label", "ml_gcn", "c_tran")
 _TAKE_KNOWN = ("c_tran",)  # heads that can be told labels
@@ -112,6 +118,8 @@ class ModelConfig(Configuration):
         if isinstance(self.image_size, int) and not isinstance(self.image_size, bool):
             self._set(image_size=(self.image_size, self.image_size))
         self._settle_kinds()
+        self._require_at_least(num_classes=1, in_channels=1, max_weights=1)
+        self._require_at_most(num_classes=MOST_CLASSES, in_channels=MOST_WIDE)
         photo = self.in_channels == 3
         if self.backbone == "auto":
             self._set(backbone="paper" if max(self.image_size) <= 32 else "small")
@@ -172,9 +180,11 @@ class ModelConfig(Configuration):
 
     def _check_images(self) -> None:
         """Check that images, their pixels and the backbone agree."""
-        self._require_at_least(num_classes=1, in_channels=1, max_weights=1)
-        if min(self.image_size) < 1:
+        height, width = self.image_size
+        if min(height, width) < 1:
             raise ValueError(f"image_size: expected a height and a width of at least 1, got {self.image_size}")
+        if height * width > _MOST_PIXELS:
+            raise ValueError(f"image_size: expected at most {_MOST_PIXELS:,} pixels, got {height:,} × {width:,}")
         for name in ("pixel_mean", "pixel_std"):
             if len(getattr(self, name)) != self.in_channels:
                 raise ValueError(f"{name}: expected {self.in_channels} values (in_channels), got {getattr(self, name)}")
@@ -231,5 +241,5 @@ class ModelConfig(Configuration):
         if len(names) != self.num_classes:
             raise ValueError(f"class_names: expected {self.num_classes} names (num_classes), got {len(names)}")
         if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+            twice, _ = Counter(names).most_common(1)[0]
             raise ValueError(f"class_names: expected different names, got {twice!r} more than once")

@@ -31,8 +31,8 @@ from contextcaps.models.saving import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     ModelFileError,
-    load_weights,
     read_config,
+    read_weights,
     save_network,
 )
 from contextcaps.models.unfilled import Unfilled
@@ -311,13 +311,21 @@ class CapsuleNetwork(nn.Module):
 
             config_file, weights_file = fetch_network(source, download)
         config = read_config(config_file)
-        try:
-            with Unfilled():
-                network = cls(config, start=False)
-        except ValueError as error:
-            raise ModelFileError(f"{config_file}: {error}") from None
-        load_weights(network, weights_file)
+        network = cls._unfilled(config, config_file, "meta")  # takes no memory, whatever the configuration says
+        weights = read_weights(weights_file, network.state_dict())
+        if any(buffer.is_meta for name, buffer in network.named_buffers() if name not in weights):
+            network = cls._unfilled(config, config_file, "cpu")  # timm has some that are made and not saved
+        network.load_state_dict(weights, assign=True)
         return network.to(device).eval()
+
+    @classmethod
+    def _unfilled(cls, config: ModelConfig, file: Path, device: str) -> "CapsuleNetwork":
+        """Build a network for weights that are loaded right after; errors name the configuration's file."""
+        try:
+            with torch.device(device), Unfilled():
+                return cls(config, start=False)
+        except (ValueError, RuntimeError, TypeError, OverflowError) as error:  # such as a weight of 2⁶⁴ numbers
+            raise ModelFileError(f"{file}: {' '.join(str(error).split())}") from None
 
 
 def _trusting() -> contextlib.AbstractContextManager[None]:

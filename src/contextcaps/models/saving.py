@@ -2,10 +2,12 @@
 
 import json
 import os
-import stat
+import shutil
+import struct
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import safetensors
 import safetensors.torch
@@ -13,16 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from contextcaps.atomic import write_atomically
+from contextcaps.checksums import block_checksums, first_difference
 from contextcaps.models.config import ModelConfig
+from contextcaps.plain_files import NotPlain, parse_json, read_text, require_plain
 
 __all__ = [
     "CARD_FILE",
     "CONFIG_FILE",
     "WEIGHTS_FILE",
     "ModelFileError",
-    "load_weights",
     "misfits",
     "read_config",
+    "read_in_folder",
+    "read_weights",
     "replace_card",
     "save_network",
 ]
@@ -33,6 +38,8 @@ CARD_FILE, CONFIG_FILE, WEIGHTS_FILE = "README.md", "config.json", "model.safete
 FORMAT = "contextcaps-1"
 """Written into every saved configuration, so that a foreign file is recognised."""
 
+_CHECKSUMS = "contextcaps-crc32"
+"""Name of the weights' checksums in a safetensors file's header."""
 
 _CARD = """---
 library_name: contextcaps
@@ -56,6 +63,35 @@ Nothing is said here about how it was trained, or how well it does.
 """README of a saved model, unless somebody writes a better one."""
 
 _CARD_MARK = "<!-- Written by contextcaps, and again with each export; without this line it stays as it is. -->"
+
+
+_TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "BOOL": torch.bool,
+}
+"""Types of weights by their names in safetensors; networks have no others."""
+_FRACTIONS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+class Shaped(Protocol):
+    """Anything with a shape and a type, such as a tensor."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    @property
+    def dtype(self) -> torch.dtype | None: ...
+
+
+class _Described(NamedTuple):
+    """Shape and type of a weight in a file; None for a type that no network has."""
+
+    shape: torch.Size
+    dtype: torch.dtype | None
 
 
 class ModelFileError(ValueError):
@@ -83,17 +119,49 @@ def save_network(network: nn.Module, config: ModelConfig, folder: Path, half: bo
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as made:
         temporary = Path(made)
         # One entry: safetensors writes several in any order, and the same weights are to be the same bytes.
-        safetensors.torch.save_file(tensors, temporary / WEIGHTS_FILE, {"format": "pt"})
+        safetensors.torch.save_file(tensors, temporary / "unsealed", {"format": "pt"})
+        _seal(temporary / "unsealed", temporary / WEIGHTS_FILE)
         document = {"format": FORMAT, **config.to_dict()}
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         (temporary / CONFIG_FILE).write_text(text, encoding="utf-8")
-        # safetensors lets nobody but the owner read it.
-        (temporary / WEIGHTS_FILE).chmod(stat.S_IMODE((temporary / CONFIG_FILE).stat().st_mode))
         (temporary / CARD_FILE).write_text(_CARD, encoding="utf-8")
         os.replace(temporary / WEIGHTS_FILE, folder / WEIGHTS_FILE)
         os.replace(temporary / CONFIG_FILE, folder / CONFIG_FILE)
         if not (folder / CARD_FILE).exists():  # else somebody may have written into it
             os.replace(temporary / CARD_FILE, folder / CARD_FILE)
+
+
+def _seal(source: Path, destination: Path) -> None:
+    """Copy a safetensors file; add the checksums of its weights to the header, where other programs pass over them."""
+    header, start = _read_header(source)
+    header["__metadata__"][_CHECKSUMS] = json.dumps(block_checksums(source, start), separators=(",", ":"))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # so that the weights begin at a multiple of 8
+    with source.open("rb") as weights, destination.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        weights.seek(start)
+        shutil.copyfileobj(weights, file, 2**24)
+
+
+def _require_whole(path: Path) -> None:
+    """Refuse a safetensors file whose weights do not have the checksums in its header; many files have none."""
+    header, start = _read_header(path)
+    checksums = header.get("__metadata__", {}).get(_CHECKSUMS)
+    try:
+        byte = None if checksums is None else first_difference(path, parse_json(checksums), start)
+    except (ValueError, TypeError):
+        byte = 0  # they are damaged themselves
+    if byte is not None:
+        raise ModelFileError(
+            f"{path}: damaged (from byte {byte} on it is not what was written); save or download it again"
+        )
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """Return the header of a safetensors file, and the byte at which the weights begin."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        return json.loads(file.read(length)), 8 + length
 
 
 def _as_half(name: str, weight: torch.Tensor) -> torch.Tensor:
@@ -122,12 +190,14 @@ def replace_card(folder: Path, text: str) -> None:
 def read_config(path: Path) -> ModelConfig:
     """Read the configuration in a JSON file; raise a `ModelFileError` where it is wrong."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(read_in_folder(path))
     except FileNotFoundError:
         raise ModelFileError(f"{path}: no such file; expected a folder written by save_pretrained") from None
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except NotPlain as error:
+        raise ModelFileError(str(error)) from None
+    except ValueError as error:  # also of text that is no UTF-8
         raise ModelFileError(f"{path}: cut off or no JSON ({error}); save or download the model again") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
         raise ModelFileError(f'{path}: not a configuration of contextcaps (no "format": "{FORMAT}")')
@@ -138,32 +208,73 @@ def read_config(path: Path) -> ModelConfig:
         raise ModelFileError(f"{path}: {error}") from None
 
 
-def misfits(weights: Mapping[str, Tensor], places: Mapping[str, Tensor]) -> list[str]:
-    """Return how weights differ by name and shape from the places that they are to fill; nothing where they fit."""
+def read_in_folder(path: Path) -> str:
+    """Read a text file of a model's folder; errors are those of `contextcaps.plain_files.read_text`."""
+    return read_text(path, _home(path))
+
+
+def _home(path: Path) -> Path:
+    """Return what links of a model's file may not lead out of: its folder, or the repository's in the Hub's cache."""
+    folder = path.parent
+    return folder.parent.parent if folder.parent.name == "snapshots" else folder  # there all files are links
+
+
+def misfits(weights: Mapping[str, Shaped], places: Mapping[str, Tensor]) -> list[str]:
+    """Return how weights differ by name, shape and type from the places that they are to fill; nothing where they fit.
+
+    Numbers with a fraction fit such a place in any precision.
+    """
     problems = [f"{name} is not known" for name in weights if name not in places]
-    problems += [
-        f"{name} has shape {list(weights[name].shape)}, expected {list(place.shape)}"
-        for name, place in places.items()
-        if name in weights and weights[name].shape != place.shape
-    ]
+    for name, place in places.items():
+        if name not in weights:
+            continue
+        found = weights[name]
+        if found.shape != place.shape:
+            problems.append(f"{name} has shape {list(found.shape)}, expected {list(place.shape)}")
+        elif found.dtype != place.dtype and not (found.dtype in _FRACTIONS and place.dtype in _FRACTIONS):
+            problems.append(f"{name} has type {_type_name(found.dtype)}, expected {_type_name(place.dtype)}")
     return problems + [f"{name} is missing" for name in places if name not in weights]
 
 
-def load_weights(network: nn.Module, path: Path) -> None:
-    """Fill a network from a safetensors file, each weight in the network's own type, whatever it has in the file.
+def _type_name(dtype: torch.dtype | None) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def read_weights(path: Path, places: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Read a safetensors file's weights, each in its place's type, whatever it has in the file.
+
+    Names, shapes and types are compared by the file's header alone, before there is memory for any weight.
+
+    Args:
+        path: of the file.
+        places: what the weights are for, by name; they may be on the meta device.
 
     Raises:
         ModelFileError: the file cannot be read, or its weights do not fit.
     """
     try:
+        require_plain(path, _home(path))
+        with safetensors.safe_open(path, framework="pt") as file:
+            problems = misfits(_header(file), dict(sorted(places.items())))
+            if problems:
+                more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+                shown = "; ".join(problems[:3])
+                raise ModelFileError(f"{path}: weights do not fit the configuration beside them: {shown}{more}")
+        _require_whole(path)
         weights = safetensors.torch.load_file(path)
     except FileNotFoundError:
         raise ModelFileError(f"{path}: no such file; expected a folder written by save_pretrained") from None
+    except NotPlain as error:
+        raise ModelFileError(str(error)) from None
     except (safetensors.SafetensorError, OSError) as error:
         raise ModelFileError(f"{path}: cut off or no safetensors file ({error}); save or download it again") from None
-    problems = misfits(dict(sorted(weights.items())), dict(sorted(network.state_dict().items())))
-    if problems:
-        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        shown = "; ".join(problems[:3])
-        raise ModelFileError(f"{path}: weights do not fit the configuration beside them: {shown}{more}")
-    network.load_state_dict(weights)  # float16 becomes float32 here
+    # float16 becomes float32 here; a copy, as safetensors maps the file itself.
+    return {name: weight.to(places[name].dtype, copy=True) for name, weight in weights.items()}
+
+
+def _header(file: Any) -> dict[str, Shaped]:
+    """Return shape and type of each weight of an open safetensors file, by name."""
+    slices = {name: file.get_slice(name) for name in sorted(file.keys())}
+    return {
+        name: _Described(torch.Size(each.get_shape()), _TYPES.get(each.get_dtype())) for name, each in slices.items()
+    }

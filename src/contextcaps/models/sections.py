@@ -23,6 +23,13 @@ __all__ = [
     "RoutingConfig",
 ]
 
+MOST_STEPS = 100
+"""Most iterations, layers and the like, each of which takes time of its own."""
+MOST_WIDE = 65_536
+"""Most numbers in a vector, capsules of a cell and the like; weights have a limit of their own."""
+MOST_CLASSES = 1_000_000
+"""Most classes; each has a name, a threshold and a row in every table."""
+
 
 @dataclasses.dataclass(frozen=True)
 class CapsuleConfig(Configuration):
@@ -47,6 +54,7 @@ class CapsuleConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(types=1, attributes=1, decision_attributes=1)
+        self._require_at_most(types=MOST_WIDE, attributes=MOST_WIDE, decision_attributes=MOST_WIDE)
         if self.start_length is not None and not 0 < self.start_length < 1:
             raise ValueError(f"start_length: expected a length between 0 and 1, or none, got {self.start_length}")
 
@@ -65,6 +73,7 @@ class RoutingConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(iterations=1)
+        self._require_at_most(iterations=MOST_STEPS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +91,7 @@ class EMConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(iterations=1)
+        self._require_at_most(iterations=MOST_STEPS)
         if not self.inverse_temperature > 0:
             raise ValueError(f"inverse_temperature: expected a number above 0, got {self.inverse_temperature}")
 
@@ -102,6 +112,7 @@ class InitialRoutingConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(kernel_size=1)
+        self._require_at_most(kernel_size=MOST_STEPS)
         if self.kernel_size % 2 == 0:
             raise ValueError(f"kernel_size: expected an odd number, got {self.kernel_size}")
 
@@ -126,6 +137,7 @@ class CRFConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(iterations=0, rank=1)
+        self._require_at_most(iterations=MOST_STEPS, rank=MOST_WIDE)
         for name in ("per_attribute", "per_capsule"):
             if self.rank is not None and getattr(self, name):
                 raise ValueError(f"rank: expected none together with {name}, got both")
@@ -145,6 +157,7 @@ class CorrelationConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(rank=1)
+        self._require_at_most(rank=MOST_WIDE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +180,7 @@ class FieldConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(iterations=1, rank=1, groups=0)
+        self._require_at_most(iterations=MOST_STEPS, rank=MOST_WIDE, groups=MOST_WIDE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,6 +211,8 @@ class CSRAConfig(Configuration):
 
     def __post_init__(self) -> None:
         self._settle_kinds()
+        if len(self.temperatures) > MOST_STEPS:
+            raise ValueError(f"temperatures: expected at most {MOST_STEPS}, got {len(self.temperatures)}")
         if min(self.temperatures, default=1) <= 0:
             raise ValueError(f"temperatures: expected numbers above 0, got {self.temperatures}")
         if not self.temperatures and not self.max_head:
@@ -225,6 +241,7 @@ class MLDecoderConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(width=1, layers=1, attention_heads=1, query_groups=1)
+        self._require_at_most(width=MOST_WIDE, layers=MOST_STEPS, attention_heads=MOST_WIDE, query_groups=MOST_CLASSES)
         _require_probability(self.dropout)
         _require_multiple(self.width, self.attention_heads)
 
@@ -247,6 +264,7 @@ class Query2LabelConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(width=1, layers=1, attention_heads=1)
+        self._require_at_most(width=MOST_WIDE, layers=MOST_STEPS, attention_heads=MOST_WIDE)
         _require_probability(self.dropout)
         _require_multiple(self.width, math.lcm(self.attention_heads, 4))  # 4: sines and cosines of row and column
 
@@ -263,6 +281,7 @@ class MLGCNConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(width=1)
+        self._require_at_most(width=MOST_WIDE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,6 +305,7 @@ class CTranConfig(Configuration):
     def __post_init__(self) -> None:
         self._settle_kinds()
         self._require_at_least(width=1, layers=1, attention_heads=1)
+        self._require_at_most(width=MOST_WIDE, layers=MOST_STEPS, attention_heads=MOST_WIDE)
         _require_probability(self.dropout)
         _require_multiple(self.width, math.lcm(self.attention_heads, 4))  # 4: sines and cosines of row and column
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from contextcaps.atomic import write_atomically
 from contextcaps.models.config import ModelConfig
-from contextcaps.models.saving import ModelFileError, replace_card
+from contextcaps.models.saving import ModelFileError, read_in_folder, replace_card
 from contextcaps.models.score_bands import ScoreBand, ScoreBands
 from contextcaps.models.sections import CalibrationConfig
+from contextcaps.plain_files import NotPlain, parse_json
 
 __all__ = ["TRAINED_FILE", "Trained", "preprocessing", "without_folders"]
 
@@ -110,7 +111,7 @@ class Trained:
         """
         path = Path(folder, TRAINED_FILE)
         try:
-            document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            document: dict[str, Any] = parse_json(read_in_folder(path))
             del document["preprocessing"]  # for people and other programs; the network's configuration decides
             for field in ("thresholds", "frequencies"):
                 if list(document[field]) != list(_class_names(config)):
@@ -129,7 +130,9 @@ class Trained:
             raise ModelFileError(f"{path}: cannot be read: {error.strerror}") from None
         except ModelFileError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except NotPlain as error:
+            raise ModelFileError(str(error)) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFileError(f"{path}: cut off or not written by contextcaps ({error!r})") from None
 
     def card(self, config: ModelConfig) -> str:

@@ -5,6 +5,7 @@ import contextlib
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -15,10 +16,12 @@ from contextcaps.tagging.tagger import Tag, Tagging
 
 __all__ = ["FORMATS", "OUTPUTS", "Format", "Output", "class_columns", "row_key"]
 
-Format = Literal["jsonl", "csv", "parquet"]
+Format = Literal["jsonl", "csv", "csv-plain", "parquet"]
 FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 """Suffix of a file → its format."""
 
+_COMPUTED = re.compile(r"'*[=+\-@\t\r]")
+"""Beginning of a cell that a spreadsheet takes for a formula, with apostrophes that it may have before it already."""
 _DIGITS = 6  # after the decimal point, in text; a float32 has no more
 _PRECISION_DIGITS = 2  # fifty pairs tell no more
 _ROW_GROUP = 4096  # rows of a Parquet file that are held in memory
@@ -109,8 +112,11 @@ def _tag_object(tag: Tag) -> dict[str, Any]:
 class _Csv(Output):
     """Writes columns image, tags and scores ("; " between them, best first), error, and each class if asked for.
 
-    A column `given` comes after `error` where labels are given.
+    A column `given` comes after `error` where labels are given. A cell that a spreadsheet would compute has an
+    apostrophe before it.
     """
+
+    escapes = True
 
     def __init__(self, file: TakesBytes, classes: tuple[str, ...], all_scores: bool, given: bool):
         super().__init__(file, classes, all_scores, given)
@@ -131,21 +137,35 @@ class _Csv(Output):
         found = set()
         with path.open(newline="", encoding="utf-8") as file:
             rows = csv.reader(file)
-            _require_columns(path, next(rows, []), self.columns)
+            _require_columns(path, self._read(next(rows, [])), self.columns)
             for row in rows:
                 if len(row) != len(self.columns):
                     raise ValueError(
                         f"{path}, line {rows.line_num}: expected {len(self.columns)} values, got {len(row)}"
                     )
-                if not row[self.columns.index("error")]:
-                    found.add(row[0])
-                    self._write_row(row)
+                cells = self._read(row)
+                if not cells[self.columns.index("error")]:
+                    found.add(cells[0])
+                    self._write_row(cells)
         return found
 
     def _write_row(self, row: list[str]) -> None:
         line = io.StringIO()
-        csv.writer(line, lineterminator="\n").writerow(row)
-        self.file.write(_encode(line.getvalue()))
+        escaped = [f"'{cell}" if _COMPUTED.match(cell) else cell for cell in row] if self.escapes else row
+        csv.writer(line, lineterminator="\r\n").writerow(escaped)  # so that a cell with either is in quotes
+        self.file.write(_encode(line.getvalue().removesuffix("\r\n") + "\n"))
+
+    def _read(self, row: list[str]) -> list[str]:
+        """Return what `_write_row` was given."""
+        return (
+            [cell[1:] if cell[:1] == "'" and _COMPUTED.match(cell) else cell for cell in row] if self.escapes else row
+        )
+
+
+class _PlainCsv(_Csv):
+    """Writes the same with every cell as it is, for programs that are no spreadsheets."""
+
+    escapes = False
 
 
 class _Parquet(Output):
@@ -248,5 +268,5 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-OUTPUTS: dict[Format, type[Output]] = {"jsonl": _JsonLines, "csv": _Csv, "parquet": _Parquet}
+OUTPUTS: dict[Format, type[Output]] = {"jsonl": _JsonLines, "csv": _Csv, "csv-plain": _PlainCsv, "parquet": _Parquet}
 """Format → its writer."""

@@ -6,6 +6,7 @@ Names are yielded one by one: no image is opened, and only one folder's names at
 import dataclasses
 import glob
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -56,7 +57,12 @@ def _found(name: str) -> Iterator[str | NotAnImage]:
     elif os.path.isdir(name):
         yield from _or_else(_in_folder(name), NotAnImage(name, "no images in this folder"))
     elif glob.has_magic(name) and not os.path.lexists(name):  # a file may well be called "a [1].jpg"
-        yield from _or_else(_matches(name), NotAnImage(name, "no file has this name or matches it as a pattern"))
+        try:
+            matches = _matches(name)
+        except RecursionError:
+            yield NotAnImage(name, "folders nested too deeply for a pattern; name the folder itself")
+            return
+        yield from _or_else(iter(matches), NotAnImage(name, "no file has this name or matches it as a pattern"))
     else:
         yield name  # a missing file is reported when it is read
 
@@ -69,27 +75,33 @@ def _or_else(found: Iterator[str | NotAnImage], otherwise: NotAnImage) -> Iterat
 
 def _in_folder(folder: str) -> Iterator[str | NotAnImage]:
     """Yield a folder's images, and those of the folders in it, by name."""
-    try:
-        with os.scandir(folder) as entries:
-            found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    except OSError as error:
-        yield NotAnImage(folder, f"the folder cannot be listed ({error.strerror})")
-        return
-    for name, is_folder in found:
-        if name.startswith("."):
+    left = [(folder, True)]  # paths still to come and whether they are folders, the next one last
+    while left:
+        path, is_folder = left.pop()
+        if not is_folder:
+            yield path
             continue
-        if is_folder:
-            yield from _in_folder(os.path.join(folder, name))
-        elif looks_like_image(name):
-            yield os.path.join(folder, name)
+        try:
+            with os.scandir(path) as entries:
+                found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        except OSError as error:
+            yield NotAnImage(path, f"the folder cannot be listed ({error.strerror})")
+            continue
+        left += [
+            (os.path.join(path, name), inner_is_folder)
+            for name, inner_is_folder in reversed(found)
+            if not name.startswith(".") and (inner_is_folder or looks_like_image(name))
+        ]
 
 
-def _matches(pattern: str) -> Iterator[str]:
-    """Yield the files that a pattern matches; only images if it matches any name, as `photos/**` does."""
+def _matches(pattern: str) -> list[str]:
+    """Return the files that a pattern matches; only images if it matches any name, as `photos/**` does."""
     anything = os.path.basename(pattern) in ("*", "**")
-    for name in sorted(set(glob.iglob(pattern, recursive=True))):
-        if not os.path.isdir(name) and (not anything or looks_like_image(name)):
-            yield name
+    pattern = re.sub(
+        r"(?<![^/])(\*\*/+)+", "**/", pattern
+    )  # the same files; each `**` more would look at all folders again
+    found = sorted(set(glob.iglob(pattern, recursive=True)))
+    return [name for name in found if not os.path.isdir(name) and (not anything or looks_like_image(name))]
 
 
 def _listed_names(stream: BinaryIO) -> Iterator[str]:

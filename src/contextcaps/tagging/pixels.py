@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from contextcaps.data.images import BadImage, decode, upright_pixels
+from contextcaps.data.images import BadImage, decode, decode_opened
 from contextcaps.tagging.inputs import NotAnImage
 
 __all__ = ["as_images", "name_of", "pixels_of"]
@@ -25,6 +25,15 @@ _EXPECTED = (
 )
 
 _reading = threading.Lock()  # open files and Pillow images are read when they are first used, which is not thread-safe
+
+
+def _renew() -> None:
+    global _reading
+    _reading = threading.Lock()  # the thread that held it is not in a forked process
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def as_images(images: Any) -> Any:
@@ -73,7 +82,8 @@ def pixels_of(image: Any, size: tuple[int, int] | None) -> np.ndarray:
     elif isinstance(image, np.ndarray):
         pixels = decode(_from_array(image), size)
     elif isinstance(image, Image.Image):
-        pixels = decode(_from_pillow(image), size)
+        with _reading:
+            pixels = decode_opened(image, size)
     elif isinstance(image, Tensor):
         pixels = decode(_from_tensor(image), size)
     elif _is_file(image):
@@ -127,17 +137,6 @@ def _array_hint(shape: list[int]) -> str:
     if len(shape) == 3 and shape[2] == 4:
         return "; without transparency: image[..., :3]"
     return ""
-
-
-def _from_pillow(image: Image.Image) -> np.ndarray:
-    """Return pixels [H, W, 3], uint8, as from a file: upright, transparent pixels on white."""
-    try:
-        with _reading:
-            return upright_pixels(image)
-    except (BadImage, MemoryError):
-        raise
-    except Exception as error:  # as for files: Pillow raises nearly every kind of error
-        raise BadImage(f"damaged or truncated image: {error or type(error).__name__}") from error
 
 
 def _from_tensor(image: Tensor) -> np.ndarray:

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import numbers
+import os
 from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,6 +72,15 @@ class Tagging:
     """Known labels given to the model: class → whether it is present."""
 
 
+def _compute_alone() -> None:
+    """Let a forked process compute in one thread: OpenMP would wait for ever for threads that are its parent's."""
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_compute_alone)
+
+
 class Tagger:
     """Tags images with a network, its class names and its thresholds.
 
@@ -79,6 +89,8 @@ class Tagger:
             gone to another device or precision, as by `tagger.network.bfloat16()`; no other change to it is seen.
         trained: the training's results, such as tuned thresholds; without them each class is present from 0.5 on.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+
+    A process forked from one that has loaded a model on the CPU can use it, in one thread.
     """
 
     def __init__(
@@ -216,8 +228,8 @@ class Tagger:
             name = name_of(image, index)
             try:
                 return name, pixels_of(image, size)
-            except BadImage as error:
-                return name, str(error)
+            except (BadImage, MemoryError) as error:
+                return name, str(error) or "there is not enough memory to read it"
 
         pool = ThreadPoolExecutor(workers, "decode")
         try:

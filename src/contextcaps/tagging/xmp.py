@@ -11,6 +11,7 @@ from xml.dom.minidom import Document, Element
 from xml.parsers.expat import ExpatError
 
 from contextcaps.atomic import write_atomically
+from contextcaps.plain_files import require_plain
 from contextcaps.tagging.tagger import Tagging
 
 __all__ = ["Sidecars", "sidecar_of", "write_sidecar"]
@@ -62,7 +63,7 @@ def write_sidecar(image: Path, keywords: Iterable[str]) -> Path:
         ValueError: there is a sidecar that is no XMP; it is left as it is.
     """
     path = sidecar_of(image)
-    document = _read(path) if path.exists() else minidom.parseString(_EMPTY.encode())
+    document = _read(path) if path.exists() else minidom.parseString(_EMPTY.encode())  # noqa: S318
     bag = _subjects(document)
     there = {_text(item) for item in bag.getElementsByTagNameNS(_RDF, "li")}
     missing = [keyword for keyword in dict.fromkeys(map(_allowed, keywords)) if keyword and keyword not in there]
@@ -77,11 +78,11 @@ def write_sidecar(image: Path, keywords: Iterable[str]) -> Path:
 
 
 def _read(path: Path) -> Document:
-    content = path.read_bytes() if path.stat().st_size <= _MOST_BYTES else b""
+    content = path.read_bytes() if require_plain(path) <= _MOST_BYTES else b""
     try:
         if not content or b"<!DOCTYPE" in content or b"<!ENTITY" in content:  # XMP has neither; they can grow for ever
             raise ValueError
-        document = minidom.parseString(content)
+        document = minidom.parseString(content)  # noqa: S318  # without entities
         if not document.getElementsByTagNameNS(_RDF, "RDF"):
             raise ValueError
     except (ExpatError, ValueError, LookupError):

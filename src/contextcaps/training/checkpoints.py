@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from contextcaps.data.cache import synchronise
+from contextcaps.plain_files import NotPlain, require_plain
 
 __all__ = ["CheckpointError", "Checkpoints"]
-
-_DAMAGED = (OSError, EOFError, ValueError, RuntimeError, KeyError, zipfile.BadZipFile)
 
 
 class CheckpointError(ValueError):
@@ -110,13 +109,21 @@ class Checkpoints:
             CheckpointError: it is missing, cut off or changed.
         """
         try:
+            require_plain(path)
             with zipfile.ZipFile(path) as archive:
                 bad = archive.testzip()
-            state = None if bad is not None else torch.load(path, map_location="cpu", weights_only=True)
+            if bad is not None:
+                raise CheckpointError(f"{path}: damaged checkpoint ({bad} does not match its checksum)")
+            state = torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
             raise CheckpointError(f"{path}: no such checkpoint") from None
-        except _DAMAGED as error:
-            raise CheckpointError(f"{path}: damaged or truncated checkpoint ({error})") from None
-        if state is None:
-            raise CheckpointError(f"{path}: damaged checkpoint ({bad} does not match its checksum)")
+        except (CheckpointError, MemoryError):
+            raise
+        except NotPlain as error:
+            raise CheckpointError(str(error)) from None
+        except Exception as error:  # at damaged files zipfile and torch raise nearly every kind of error
+            why = str(error).partition("\n")[0] or type(error).__name__
+            raise CheckpointError(f"{path}: damaged or truncated checkpoint ({why})") from None
+        if not isinstance(state, dict):
+            raise CheckpointError(f"{path}: damaged checkpoint (expected names and values, got {type(state).__name__})")
         return state

@@ -113,7 +113,8 @@ def evaluate(
     if shipped is not None and data is None:
         raise ValueError(f"data: expected a source, as the data of the shipped model {model} are not part of it")
     run = Run.open(model) if shipped is None and Path(model, "config.yaml").is_file() else None
-    require_writable(_reports(run) if out is None else Path(out), "--out")
+    if out is not None:
+        require_writable(Path(out), "--out")
     network, trained = load_model(model)
     learned_from = trained if shipped is None else None
     config = _configuration(run, learned_from, data)
@@ -205,9 +206,17 @@ def evaluate(
                 print(f"warning: {seen.warning(model)}", file=sys.stderr, flush=True)
         title = f"{network.config.model} on {without_folders(config.data)}, {name}"
         title += "" if degradation is None else f", {degradation}"
-        files = write_report(evaluation, folder, title, facts)
-        if worth is not None:
-            files += write_known(worth, folder, title, facts)
+        try:
+            files = write_report(evaluation, folder, title, facts)
+            if worth is not None:
+                files += write_known(worth, folder, title, facts)
+        except OSError as error:  # what was measured is not to be lost
+            why = error.strerror or error
+            print(
+                f"warning: {folder}: the report cannot be written ({why}); choose another folder with --out",
+                file=sys.stderr,
+                flush=True,
+            )
     return Measured(evaluation, found, folder, files, worth)
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "DiskFull",
     "Diverged",
     "Interruption",
+    "LostProcess",
     "OutOfMemory",
     "StoppedRun",
     "TrainingFailure",
@@ -61,6 +62,10 @@ class DiskFull(TrainingFailure):
     """There is no room for a checkpoint or another file of the run."""
 
     kind = "disk_full"
+
+
+class LostProcess(TrainingFailure):
+    """Another process of the same training has ended, and this one cannot go on without it."""
 
 
 class StoppedRun(KeyboardInterrupt):
@@ -158,6 +163,12 @@ def _typed(error: BaseException, run: Run | None) -> BaseException:
             f"contextcaps train --resume {run.folder}",
             run.folder,
         )
+    if _is_of_lost_process(error):
+        go_on = "" if run is None else f"; go on with: contextcaps train --resume {run.folder}"
+        return LostProcess(
+            f"another process of this training has ended (killed, or out of memory?); what it said is above{go_on}",
+            None if run is None else run.folder,
+        )
     if _is_of_compiler(error):
         why = str(getattr(error, "inner_exception", error)).strip().partition("\n")[0]
         return ValueError(
@@ -165,6 +176,16 @@ def _typed(error: BaseException, run: Run | None) -> BaseException:
             "missing, or train without --compile"
         )
     return error
+
+
+def _is_of_lost_process(error: BaseException) -> bool:
+    """Return whether an error says that a process of the group has gone; Gloo says so in its text alone."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not isinstance(error, RuntimeError):
+        return False
+    text = str(error)
+    by_gloo = "gloo/transport" in text or "Connection closed by peer" in text or "Connection reset by peer" in text
+    return by_gloo or isinstance(error, distributed.DistBackendError | distributed.DistNetworkError)
 
 
 def _is_of_compiler(error: BaseException) -> bool:

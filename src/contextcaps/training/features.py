@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from contextcaps.data.augmentation import Augmentation
-from contextcaps.data.cache import cache_folder, open_or_fill
+from contextcaps.data.cache import cache_folder, open_or_fill, require_whole
 from contextcaps.data.loading import FeatureBatch, GatheringLoader, PreparedLoader
 from contextcaps.data.prepared import Prepared
 from contextcaps.data.problems import DataError
@@ -30,7 +30,7 @@ from contextcaps.training.config import TrainConfig
 
 __all__ = ["FeatureLoader", "Features", "compute_features"]
 
-_FORMAT = 1
+_FORMAT = 2
 _BATCH = 64
 """Images at once. Fixed, since what augmentation draws depends on it."""
 _SEED = 0
@@ -43,10 +43,14 @@ class Features:
     Args:
         folder: what `compute_features` made.
         prepared: the images that they are of.
+
+    Raises:
+        DataError: they are not there, damaged, or those of other images.
     """
 
     def __init__(self, folder: Path, prepared: Prepared) -> None:
         self.folder, self.prepared = folder, prepared
+        require_whole(folder)
         try:
             shape = tuple(json.loads((folder / "metadata.json").read_text(encoding="utf-8"))["shape"])
             self.values: np.ndarray = np.memmap(folder / "features.bin", np.float16, "r", shape=shape)

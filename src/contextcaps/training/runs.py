@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from contextcaps.atomic import write_atomically
 from contextcaps.data.cache import entry_lock
+from contextcaps.plain_files import parse_json, read_text
 from contextcaps.suggestions import did_you_mean_run
 from contextcaps.training.checkpoints import Checkpoints
 from contextcaps.training.config import TrainConfig
@@ -28,9 +29,18 @@ SEEN_FILE = "seen.npz"
 """Name of the file with the fingerprints of the images that a run has learned from."""
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("seed", "parameters", "processes", "classes"), int),
+    **dict.fromkeys(("data", "model", "device", "precision", "begun", "ended"), str),
     **dict.fromkeys(("failure", "fingerprints", "contents", "images", "memory", "versions"), dict),
+    "command": list,
 }
 """Types of the facts in run.json."""
+_VALUES: dict[str, type] = {
+    **dict.fromkeys(("failure", "fingerprints", "contents", "versions"), str),
+    "images": int,
+    "memory.bytes": int,
+    "memory.capacity": int,
+}
+"""Types of the values in those that are names and values, of all or of one."""
 _PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "kornia", "safetensors", "timm")
 
 
@@ -67,12 +77,15 @@ class RunState:
         """
         path = folder / "run.json"
         try:
-            facts = json.loads(path.read_text(encoding="utf-8"))
+            facts = parse_json(read_text(path))
             if not isinstance(facts, dict):
                 raise ValueError(f"expected an object, got {type(facts).__name__}")
             for name, kind in _KINDS.items():
-                if name in facts and not isinstance(facts[name], kind):
-                    raise ValueError(f"{name}: expected {kind.__name__}, got {type(facts[name]).__name__}")
+                if name not in facts:
+                    continue
+                _require_kind(name, facts[name], kind)
+                for inner, value in facts[name].items() if kind is dict else ():
+                    _require_kind(f"{name}.{inner}", value, _VALUES.get(name, _VALUES.get(f"{name}.{inner}", object)))
             if facts.get("memory", {}).get("where") == "GPU" and not {"bytes", "capacity"} <= facts["memory"].keys():
                 raise ValueError("memory: expected bytes and capacity of the GPU")
             state = facts.get("state")
@@ -94,6 +107,12 @@ class RunState:
     def has_diverged(self) -> bool:
         """Whether the training ended because its loss or weights became infinite or no numbers."""
         return self.state == "failed" and self.failure is not None and self.failure.kind == "diverged"
+
+
+def _require_kind(name: str, value: Any, kind: type) -> None:
+    """Refuse a fact of another type."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{name}: expected {kind.__name__}, got {type(value).__name__}")
 
 
 class Run:
@@ -246,7 +265,11 @@ def _commit() -> str | None:
 
         def git(*words: str) -> str:
             done = subprocess.run(
-                ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True
+                ["git", "-C", str(root), *words],  # noqa: S607  # whichever git there is
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=True,
             )
             return done.stdout.strip()
 

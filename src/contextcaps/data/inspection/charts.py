@@ -89,8 +89,9 @@ def heat_map(inspection: Inspection) -> Drawing:
     """Draw the lift of every pair of the commonest classes, with classes that go together side by side."""
     chosen = inspection.by_frequency()[:HEAT_MAP_CLASSES]
     chosen = chosen[inspection.class_counts[chosen] > 0]
-    met = inspection.together[np.ix_(chosen, chosen)]
-    expected = inspection.expected[np.ix_(chosen, chosen)]
+    places = np.searchsorted(inspection.commonest, chosen)
+    met = inspection.together[np.ix_(places, places)]
+    expected = inspection.expected[np.ix_(places, places)]
     lift = np.divide(met, expected, out=np.ones_like(expected), where=expected > 0)
     order = _side_by_side(lift)
     chosen = chosen[order]

@@ -20,6 +20,8 @@ from contextcaps.data.unknown import UNKNOWN
 __all__ = ["Inspection", "Pair", "evenly_spread", "inspect_source"]
 
 _PAIRS_KEPT = 20
+_COMMONEST = 500  # classes of which the counts of all pairs are kept
+_CELLS = 2**22  # pairs of classes, or of an image and a class, at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +60,12 @@ class Inspection:
     """[J], int64: images with each class."""
     unknown_counts: np.ndarray
     """[J], int64: images in which it is not known whether they show the class."""
+    commonest: np.ndarray
+    """[C], int64: indices of the commonest classes, ascending; of all up to some hundreds."""
     together: np.ndarray
-    """[J, J], int64: images with both classes; class_counts on the diagonal."""
+    """[C, C], int64: images with both of two of them; their `class_counts` on the diagonal."""
     expected: np.ndarray
-    """[J, J], float64: images with both if they had nothing to do with each other."""
+    """[C, C], float64: images with both if they had nothing to do with each other."""
     least_support: int
     """Images that a pair needs (together, or by chance) to be listed."""
     co_occurrences: tuple[Pair, ...]
@@ -144,13 +148,13 @@ def inspect_source(
     if least_support is None:
         least_support = max(3, math.ceil(count / 1000))
     targets = source.targets()  # [n, J]
-    known = targets != UNKNOWN
-    unknown_counts = count - known.sum(axis=0, dtype=np.int64)  # [J]
-    targets[~known] = 0
-    together = _count_together(targets, targets)
-    class_counts = together.diagonal().copy()
-    expected = _expected(targets, known, class_counts)
-    co_occurrences, exclusions = _strongest_pairs(together, expected, least_support)
+    unknown = targets == UNKNOWN
+    unknown_counts = unknown.sum(axis=0, dtype=np.int64)  # [J]
+    targets[unknown] = 0
+    class_counts = targets.sum(axis=0, dtype=np.int64)  # [J]
+    labels = _Labels(targets, ~unknown if unknown_counts.any() else None, class_counts)
+    co_occurrences, exclusions = _strongest_pairs(labels, least_support)
+    commonest = np.sort(np.argsort(-class_counts, kind="stable")[:_COMMONEST])
 
     read = count if limit is None else min(limit, count)
     sizes, bad, with_boxes, with_masks = [], [], 0, 0
@@ -178,8 +182,9 @@ def inspect_source(
         labels_per_image=np.bincount(targets.sum(axis=1, dtype=np.int64)),
         class_counts=class_counts,
         unknown_counts=unknown_counts,
-        together=together,
-        expected=expected,
+        commonest=commonest,
+        together=labels.met(commonest, commonest),
+        expected=labels.expected(commonest, commonest),
         least_support=least_support,
         co_occurrences=co_occurrences,
         exclusions=exclusions,
@@ -200,46 +205,72 @@ def evenly_spread(count: int, chosen: int) -> list[int]:
 
 
 def _count_together(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Count images with a class of each, [J, J]; in blocks, as float32 counts exactly up to 2²⁴ and multiplies fast."""
-    together = np.zeros((one.shape[1],) * 2, dtype=np.int64)
-    for start in range(0, len(one), 16384):
-        block = slice(start, start + 16384)
+    """Count images with a class of each, [n, J] and [n, J'] → [J, J'].
+
+    In blocks of images, as float32 counts exactly up to 2²⁴ and multiplies fast.
+    """
+    together = np.zeros((one.shape[1], other.shape[1]), dtype=np.int64)
+    images = max(1, min(16384, _CELLS // max(one.shape[1], other.shape[1], 1)))
+    for start in range(0, len(one), images):
+        block = slice(start, start + images)
         together += (one[block].astype(np.float32).T @ other[block].astype(np.float32)).astype(np.int64)
     return together
 
 
-def _expected(present: np.ndarray, known: np.ndarray, class_counts: np.ndarray) -> np.ndarray:
-    """Return how many images would show both classes by chance, [J, J], of those in which both are known.
+@dataclasses.dataclass(frozen=True)
+class _Labels:
+    """Labels of all images, and how often two classes meet in them."""
 
-    Args:
-        present: [n, J], 1 where an image shows a class.
-        known: [n, J], whether that is known.
-        class_counts: [J], images with each class.
+    present: np.ndarray
+    """[n, J], 1 where an image shows a class."""
+    known: np.ndarray | None
+    """[n, J], whether that is known; None: it always is."""
+    counts: np.ndarray
+    """[J], images with each class."""
+
+    def met(self, some: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return how many images show both a class of some and one of others, [S, O]."""
+        return _count_together(self.present[:, some], self.present[:, others])
+
+    def expected(self, some: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return how many images would show both by chance, [S, O], of those in which both are known."""
+        if self.known is None:
+            both = np.outer(self.counts[some], self.counts[others]).astype(np.float64)
+            return both / max(len(self.present), 1)
+        known = self.known[:, some], self.known[:, others]
+        # Images with one of the two, the other known.
+        some_shown = _count_together(self.present[:, some], known[1]).astype(np.float64)  # [S, O]
+        others_shown = _count_together(known[0], self.present[:, others])  # [S, O]
+        return some_shown * others_shown / np.maximum(_count_together(*known), 1)
+
+
+def _strongest_pairs(labels: _Labels, least: int) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
+    """Return the pairs that meet most, and those that meet least, compared with chance.
+
+    A class in fewer images than a pair needs is in no such pair; of the others some at a time are taken with all.
     """
-    if known.all():
-        return np.outer(class_counts, class_counts).astype(np.float64) / max(len(present), 1)
-    shown = _count_together(present, known).astype(np.float64)  # [J, J], images with one, the other known
-    return shown * shown.T / np.maximum(_count_together(known, known), 1)
+    frequent = np.flatnonzero(labels.counts >= max(least, 1))
+    close: list[Pair] = []
+    apart: list[Pair] = []
+    at_once = max(1, _CELLS // max(len(frequent), 1))
+    for start in range(0, len(frequent), at_once):
+        some = frequent[start : start + at_once]
+        rows, columns = np.nonzero(some[:, None] < frequent)  # each pair once
+        met = labels.met(some, frequent)[rows, columns]
+        expected = labels.expected(some, frequent)[rows, columns]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            lift = np.where(expected > 0, met / expected, 1.0)
+
+        pairs = (some[rows], frequent[columns], met, expected, lift)
+        near = np.flatnonzero((met >= least) & (lift > 1))
+        far = np.flatnonzero((expected >= least) & (lift < 1))
+        close += _pairs(pairs, near[np.lexsort((-met[near], -lift[near]))])
+        apart += _pairs(pairs, far[np.lexsort((-expected[far], lift[far]))])
+    close.sort(key=lambda pair: (-pair.lift, -pair.count))
+    apart.sort(key=lambda pair: (pair.lift, -pair.expected))
+    return tuple(close[:_PAIRS_KEPT]), tuple(apart[:_PAIRS_KEPT])
 
 
-def _strongest_pairs(
-    together: np.ndarray, by_chance: np.ndarray, least: int
-) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
-    """Return the pairs that meet most, and those that meet least, compared with chance."""
-    first, second = np.triu_indices(len(together), k=1)
-    expected, met = by_chance[first, second], together[first, second]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        lift = np.where(expected > 0, met / expected, 1.0)
-
-    def pairs(chosen: np.ndarray) -> tuple[Pair, ...]:
-        return tuple(
-            Pair(int(first[each]), int(second[each]), int(met[each]), float(expected[each]), float(lift[each]))
-            for each in chosen[:_PAIRS_KEPT]
-        )
-
-    close = np.flatnonzero((met >= least) & (lift > 1))
-    apart = np.flatnonzero((expected >= least) & (lift < 1))
-    return (
-        pairs(close[np.lexsort((-met[close], -lift[close]))]),
-        pairs(apart[np.lexsort((-expected[apart], lift[apart]))]),
-    )
+def _pairs(columns: tuple[np.ndarray, ...], chosen: np.ndarray) -> list[Pair]:
+    """Return the first of some rows of columns as pairs."""
+    return [Pair(*(column[row].item() for column in columns)) for row in chosen[:_PAIRS_KEPT]]

@@ -22,6 +22,7 @@ from contextcaps.data.file_source import BadSample, Folder, check_access
 from contextcaps.data.image_files import is_clutter
 from contextcaps.data.problems import DataError
 from contextcaps.data.vocabulary import canonical_split
+from contextcaps.plain_files import NotPlain, require_plain
 
 __all__ = ["Index", "PhotoFinder", "find_indices", "load_index", "looks_like_coco"]
 
@@ -116,9 +117,10 @@ def _other_indices(name: str, folder: Folder, holder: Path) -> list[Index]:
 def looks_like_coco(path: Path) -> bool:
     """Return whether a file begins like one of COCO's; Datumaro's own format, which has items, does not."""
     try:
+        require_plain(path)
         with path.open("rb") as file:
             head = file.read(_HEAD)
-    except OSError:
+    except (OSError, NotPlain):
         return False
     keys = set(re.findall(rb'"(images|annotations|items)"\s*:', head))
     return head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{" and bool(keys - {b"items"}) and b"items" not in keys
@@ -138,7 +140,7 @@ def load_index(path: Path) -> dict[str, Any]:
     try:
         with path.open(encoding="utf-8-sig") as file:
             content = json.load(file, object_hook=without_outline)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of text that is no UTF-8, and of numbers without end
         raise DataError(f"{path}: not JSON, or cut off ({error}); fetch the file again") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None

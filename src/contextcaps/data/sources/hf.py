@@ -206,9 +206,12 @@ def _check_readable(folder: Path) -> None:
             raise DataError(f"hf:{folder}: {error.filename} cannot be read ({error.strerror}); mend its permissions")
 
     check_access(f"hf:{folder}", folder)
-    for here, _, names in os.walk(folder, onerror=refuse):
-        data = [name for name in names if name.endswith((".parquet", ".arrow", ".json"))]
-        check_access(f"hf:{folder}", Path(here), *(Path(here) / name for name in data))
+    try:
+        for here, _, names in os.walk(folder, onerror=refuse):
+            data = [name for name in names if name.endswith((".parquet", ".arrow", ".json"))]
+            check_access(f"hf:{folder}", Path(here), *(Path(here) / name for name in data))
+    except RecursionError:
+        raise DataError(f"hf:{folder}: folders nested too deeply; expected a folder that datasets has saved") from None
 
 
 def _open_folder(datasets: ModuleType, folder: Path) -> dict[str, Any]:

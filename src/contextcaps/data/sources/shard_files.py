@@ -8,8 +8,11 @@ from pathlib import Path
 from contextcaps.data.file_source import check_access
 from contextcaps.data.problems import DataError
 from contextcaps.data.vocabulary import canonical_split
+from contextcaps.plain_files import NotPlain, require_plain
 
 __all__ = ["find_shards", "split_of_shard"]
+
+_MOST_NAMES = 1_000_000  # that ranges in braces may stand for
 
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
 """First bytes of a compressed file → the command that decompresses it."""
@@ -20,7 +23,10 @@ def find_shards(location: str) -> list[Path]:
     pattern = os.path.join(location, "*.tar") if location and os.path.isdir(location) else location
     paths: list[Path] = []
     for each in _expand_braces(pattern):
-        found = sorted(glob.glob(each, recursive=True))
+        try:
+            found = sorted(glob.glob(each, recursive=True))
+        except RecursionError:
+            raise DataError(f"shards:{location}: folders nested too deeply for a pattern; name a folder") from None
         if not found:
             check_access(f"shards:{location}", _folder_of(each))
             raise DataError(
@@ -30,10 +36,12 @@ def find_shards(location: str) -> list[Path]:
     paths = list(dict.fromkeys(paths))
     for path in paths:
         try:
-            if path.is_dir():
-                raise DataError(f"{path}: expected a tar file, got a folder")
+            # A link that was named itself is followed wherever it leads.
+            require_plain(path, None if str(path) == location else _folder_of(pattern))
             with path.open("rb") as file:
                 start = file.read(6)
+        except NotPlain as error:
+            raise DataError(str(error)) from None
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from None
         for magic, command in _COMPRESSED.items():
@@ -58,10 +66,12 @@ def _expand_braces(pattern: str) -> list[str]:
     if match is None:
         return [pattern]
     first, last = match.groups()
-    numbers = range(int(first), int(last) + 1)
-    if not 0 < len(numbers) <= 1_000_000:
+    if len(last) > 9 or not int(first) <= int(last):
         raise DataError(f"shards:{pattern}: expected a rising range in braces, got {match.group()}")
+    numbers = range(int(first), int(last) + 1)
     rest = _expand_braces(pattern[match.end() :])
+    if len(numbers) * len(rest) > _MOST_NAMES:
+        raise DataError(f"shards:{pattern}: {len(numbers) * len(rest):,} names; expected at most {_MOST_NAMES:,}")
     return [f"{pattern[: match.start()]}{number:0{len(first)}d}{tail}" for number in numbers for tail in rest]
 
 

@@ -7,7 +7,6 @@ and samples be read in any order, which the webdataset package does not offer.
 import dataclasses
 import functools
 import itertools
-import json
 import os
 import tarfile
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from contextcaps.data.shard_format import (
 from contextcaps.data.source import Source, Unlabelled
 from contextcaps.data.sources.shard_files import find_shards, split_of_shard
 from contextcaps.data.vocabulary import Vocabulary, read_classes
+from contextcaps.plain_files import parse_json
 
 __all__ = ["ShardsSource"]
 
@@ -109,7 +109,7 @@ class ShardsSource(Source):
         if option is not None:
             return Vocabulary(read_classes(Path(option)), option, unify), Path(option)
         beside = [folder / CLASSES_FILE for folder in sorted({path.parent for path in self.paths})]
-        lists = {path: read_classes(path) for path in beside if path.exists()}
+        lists = {path: read_classes(path, path.parent) for path in beside if path.exists()}
         if len(set(lists.values())) > 1:
             files = " and ".join(str(path) for path in lists)
             raise DataError(f"{self.name}: {files} list different classes; name one with classes=FILE")
@@ -192,8 +192,8 @@ class ShardsSource(Source):
         if annotation.size > _JSON_BYTES:
             raise DataError(f"the .json has {annotation.size} bytes, more than an annotation can have")
         try:
-            content = json.loads(self._read(annotation))
-        except (ValueError, RecursionError) as error:
+            content = parse_json(self._read(annotation))
+        except ValueError as error:
             raise DataError(f"the .json is cut off or bad: {error}") from None
         if not isinstance(content, dict) or not isinstance(content.get("labels"), list):
             raise DataError('the .json: expected {"labels": [...], ...}')

@@ -18,6 +18,7 @@ __all__ = ["TableRows", "cell_text", "read_table"]
 _DELIMITERS = (",", ";", "\t", "|")
 """What may stand between columns, the most usual first."""
 _SAMPLE = 1 << 16
+_MOST_ROWS, _MOST_CELLS = 10_000_000, 100_000_000  # some gigabytes of text
 """Characters from which the delimiter is found."""
 _OTHER_FILES = (
     (b"PK\x03\x04", "an Excel workbook or another zip file; save the sheet as CSV UTF-8"),
@@ -70,11 +71,19 @@ def read_table(path: Path, header: bool | None) -> TableRows:
             if start.startswith(magic) and not (magic == b"[" and path.suffix.lower() == ".csv"):
                 raise DataError(f"{path}: expected a CSV or Parquet table, this is {what}")
         table = _read_csv(path, _encoding(start), header)
-    names = [name for name in table.columns if name]
-    twice = [name for position, name in enumerate(names) if name in names[:position]]
+    twice = [name for name, times in Counter(table.columns).items() if name and times > 1]
     if twice:
         raise DataError(f"{path}: the column {twice[0]!r} is there twice")
     return _without_index(table)
+
+
+def _require_bounded(path: Path, rows: int, columns: int) -> None:
+    """Refuse a table that would not fit into memory."""
+    if rows > _MOST_ROWS or rows * columns > _MOST_CELLS:
+        raise DataError(
+            f"{path}: {rows:,} rows of {columns:,} columns or more; a table of at most {_MOST_ROWS:,} rows and "
+            f"{_MOST_CELLS:,} cells is read: divide it, or keep the columns of files and labels alone"
+        )
 
 
 def cell_text(cell: object) -> str:
@@ -99,7 +108,11 @@ def _read_csv(path: Path, encoding: str, header: bool | None) -> TableRows:
             lines = iter(file)
             for _ in range(skipped):
                 next(lines)
-            records = list(_records(path, lines, delimiter, skipped))
+            records = []
+            for record in _records(path, lines, delimiter, skipped):
+                records.append(record)
+                if len(records) % 65_536 == 0:
+                    _require_bounded(path, len(records), len(records[0][1]))
     except UnicodeError:
         raise DataError(_wrong_encoding(path, encoding)) from None
     if not records:
@@ -175,7 +188,9 @@ def _read_parquet(path: Path) -> TableRows:
     except ImportError:
         raise DataError(f"{path}: Parquet needs pyarrow: pip install 'contextcaps[parquet]'") from None
     try:
-        table = pyarrow.parquet.ParquetFile(path).read()
+        with pyarrow.parquet.ParquetFile(path) as file:
+            _require_bounded(path, file.metadata.num_rows, file.metadata.num_columns)
+            table = file.read()
     except (pyarrow.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path}: expected a Parquet file, it is cut off or none: {reason}") from None
@@ -198,7 +213,7 @@ def _without_index(table: TableRows) -> TableRows:
         else:
             table.columns[position] = ""
     if left_out:
-        kept = [position for position in range(len(table.columns)) if position not in left_out]
+        kept = sorted({*range(len(table.columns))}.difference(left_out))
         table.columns = [table.columns[position] for position in kept]
         table.rows = [(number, [cells[position] for position in kept]) for number, cells in table.rows]
     return table

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-
 from contextcaps.data.file_source import BadSample, Folder
 from contextcaps.data.image_files import is_clutter
 from contextcaps.data.problems import DataError
 from contextcaps.data.vocabulary import canonical_split, read_classes
+from contextcaps.plain_files import NotPlain, read_text
+from contextcaps.yaml_files import parse_yaml
 
 __all__ = ["Description", "find_description", "find_from_end", "find_yaml"]
 
@@ -63,8 +63,10 @@ def find_description(name: str, location: Path, root: Path | None) -> Descriptio
 def _from_yaml(name: str, file: Path, given_root: Path | None) -> Description:
     try:
         # Every scalar as the text that it is: a class may be called "no", which YAML takes for false.
-        content = yaml.load(file.read_text(encoding="utf-8-sig"), Loader=yaml.BaseLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        content = parse_yaml(read_text(file, encoding="utf-8-sig"), as_texts=True)
+    except NotPlain as error:
+        raise DataError(f"{name}: {error}") from None
+    except (OSError, ValueError) as error:
         raise DataError(f"{name}: {file} cannot be read as YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(content, dict) or "names" not in content:
         raise DataError(f"{name}: {file.name}: expected the names of the classes under names:, found none")

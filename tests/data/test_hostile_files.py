@@ -1,0 +1,104 @@
+"""Files of data from a stranger: what is no plain file, or leads elsewhere, is refused in one sentence, unopened."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from trees_small import shard_members, write_tar
+
+from contextcaps.data import DataError, open_source
+from contextcaps.data.vocabulary import read_classes
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in this system's folders")
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    write_tar(folder / "train-00.tar", shard_members([0, 1]))
+    (folder / "classes.json").write_text('["cat", "dog", "bus"]')
+    return folder
+
+
+def refusal(name: str) -> str:
+    with pytest.raises(DataError) as caught:
+        open_source(name)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 500
+    return message
+
+
+def put(path: Path, kind: str) -> None:
+    """Put something in the place of a file."""
+    path.unlink(missing_ok=True)
+    if kind == "a pipe":
+        os.mkfifo(path)  # to open it would wait for ever
+    elif kind == "a device":
+        path.symlink_to("/dev/zero")  # to read it would never end
+    else:
+        outside = path.parent.parent / f"outside-{path.name}"
+        outside.write_bytes(b"[]")
+        path.symlink_to(outside)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a link out of"])
+@pytest.mark.parametrize("name", ["train-00.tar", "classes.json"])
+def test_shards_and_their_classes(shards: Path, name: str, kind: str) -> None:
+    put(shards / name, kind)
+    for location in (shards, shards / "train-*.tar", shards / "train-{00..00}.tar"):
+        assert f"{shards / name}: {kind}" in refusal(f"shards:{location}")
+
+
+def test_a_shard_that_is_named_itself_may_be_a_link(shards: Path, tmp_path: Path) -> None:
+    (shards / "train-00.tar").rename(tmp_path / "kept.tar")
+    (shards / "train-00.tar").symlink_to(tmp_path / "kept.tar")
+    assert len(open_source(f"shards:{shards / 'train-00.tar'}")) == 2
+
+
+def test_a_list_of_classes_that_is_named(tmp_path: Path) -> None:
+    for kind in ("a pipe", "a device"):
+        put(tmp_path / "classes.txt", kind)
+        with pytest.raises(DataError, match=rf"classes\.txt: {kind}; expected a plain file"):
+            read_classes(tmp_path / "classes.txt")
+    for text, expected in ((100_000 * "[", "nested too deeply"), ("[1" + 5000 * "0" + "]", "a whole number of 5001")):
+        (tmp_path / "classes.json").write_text(text)
+        with pytest.raises(DataError, match=expected):
+            read_classes(tmp_path / "classes.json")
+
+
+def test_an_annotation_of_a_shard_with_traps(shards: Path) -> None:
+    image = shard_members([0])[0]
+    number, lists = '{"labels": ["cat"], "id": 1' + 5000 * "0" + "}", 100_000 * "["
+    for text, expected in ((number, "a whole number of 5001"), (lists, "nested too deeply")):
+        write_tar(shards / "train-00.tar", [image, (image[0].replace(".jpg", ".json"), text.encode())])
+        with pytest.raises(DataError, match=rf"the \.json is cut off or bad: {expected}"):
+            open_source(f"shards:{shards}")
+
+
+def test_coco(tmp_path: Path) -> None:
+    path = tmp_path / "annotations" / "instances_train2017.json"
+    path.parent.mkdir()
+    (tmp_path / "train2017").mkdir()
+    put(path, "a pipe")
+    assert "annotations/instances_train2017.json is not a file" in refusal(f"coco:{tmp_path}")
+    put(tmp_path / "labels.json", "a pipe")
+    assert "found neither" in refusal(f"coco:{tmp_path / 'labels.json'}")
+    path.unlink()
+    number = "1" + 5000 * "0"
+    path.write_text(f'{{"images": [{{"id": {number}}}], "annotations": [], "categories": []}}')
+    assert f"{path}: not JSON, or cut off" in refusal(f"coco:{path}")
+
+
+def test_yolo(tmp_path: Path) -> None:
+    path = tmp_path / "data.yaml"
+    path.write_text("a: &a [x, x]\nb: &b [*a, *a]\nnames: *b\n")
+    assert "aliases are not read" in refusal(f"yolo:{path}")
+    path.write_text("names: " + 50_000 * "[")
+    assert "nested too deeply" in refusal(f"yolo:{path}")
+    path.write_text(json.dumps({"names": ["cat"]}))
+    with path.open("ab") as file:
+        file.truncate(2**40)
+    assert "expected a text file of at most" in refusal(f"yolo:{path}")
