@@ -11,10 +11,15 @@ ATTACK = Path(__file__).parents[1] / "benchmarks" / "attack.py"
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "kinds", [("image", "YOLO"), ("model", "run", "checkpoint", "yaml"), ("table", "shard", "COCO")]
+    "kinds",
+    [
+        ("image", "YOLO"),
+        ("model", "run", "checkpoint", "yaml"),
+        ("table", "shard", "COCO", "VOC", "classes", "prepared"),
+    ],
 )
 def test_damaged_and_hostile_files(kinds) -> None:
     words = [sys.executable, ATTACK, "--cases", "300", "--seed", "7", "--kinds", *kinds]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert " cases, 0 of them as they should not be" in done.stdout
