@@ -285,3 +285,16 @@ def _raising(error: BaseException):
         raise error
 
     return run
+
+
+def test_what_a_file_has_put_into_a_message_is_shortened(capsys, monkeypatch) -> None:
+    def fail(words: object) -> None:
+        raise ValueError(f"labels.csv: got {'[' * 100_000}\nMend it")
+
+    monkeypatch.setattr(dispatch, "_find", fail)
+    with pytest.raises(SystemExit):
+        main(["tag"])
+    said = capsys.readouterr().err
+    assert len(said) < 2200
+    assert said.startswith("contextcaps: labels.csv: got [[[")
+    assert said.endswith("[[[\nMend it\n")

@@ -295,6 +295,10 @@ def empty_ids(folder: Path) -> None:
     (folder / "ids.json").write_text("")
 
 
+def nested_checksums(folder: Path) -> None:
+    (folder / "checksums.json").write_text(100_000 * "[")
+
+
 def other_metadata(folder: Path) -> None:
     (folder / "metadata.json").write_text("[]")
 
@@ -351,7 +355,9 @@ def test_a_copy_is_compared_once_in_a_process(pictures, tmp_path, monkeypatch):
     assert {"images.bin", "targets.bin", "metadata.json"} <= {*read}
 
 
-@pytest.mark.parametrize("damage", [cut_images, remove_targets, cut_metadata, empty_ids, other_metadata, other_format])
+@pytest.mark.parametrize(
+    "damage", [cut_images, remove_targets, cut_metadata, empty_ids, other_metadata, other_format, nested_checksums]
+)
 def test_a_damaged_copy_is_seen_and_made_anew(pictures, tmp_path, damage):
     prepared = prepare(pictures, 16, tmp_path / "cache", progress=False)
     whole = content(prepared.folder)

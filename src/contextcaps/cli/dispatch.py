@@ -39,6 +39,8 @@ COMMANDS: Group = {
     "data": {"inspect": DataInspect, "prepare": DataPrepare, "convert": DataConvert},
 }
 """Name → command, or further names."""
+_LONGEST = 2000  # letters of a line of a message
+
 _ABOUT = {
     "contextcaps": f"{contextcaps.__doc__}\n\ncontextcaps --version prints the version.",
     "contextcaps data": "Look at data, prepare it, convert it: data inspect, data prepare, data convert.",
@@ -96,7 +98,12 @@ def _message(error: BaseException) -> str:
         return "out of memory; try a smaller --batch-size"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error) or "stopped"
+    return "\n".join(map(_shortened, str(error).split("\n"))) or "stopped"
+
+
+def _shortened(line: str) -> str:
+    """Return a line that people can read, whatever a file has put into a message."""
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST * 3 // 4]} … {line[-_LONGEST // 4 :]}"
 
 
 def _find(words: Sequence[str]) -> Command:

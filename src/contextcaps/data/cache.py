@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 
 from contextcaps.checksums import block_checksums, first_difference
 from contextcaps.data.problems import DataError
+from contextcaps.plain_files import parse_json
 
 __all__ = [
     "cache_folder",
@@ -143,7 +144,7 @@ def require_whole(folder: Path) -> None:
         key = _state(folder)
         if key in _whole:
             return
-        checksums: dict[str, list[int]] = json.loads((folder / _CHECKSUMS).read_text(encoding="ascii"))
+        checksums: dict[str, list[int]] = parse_json((folder / _CHECKSUMS).read_bytes())
         if checksums.keys() != {path.name for path in folder.iterdir()} - {_CHECKSUMS}:
             raise ValueError("files are missing, or have no checksums")
         differences = {name: first_difference(folder / name, blocks) for name, blocks in checksums.items()}

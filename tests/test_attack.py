@@ -1,0 +1,25 @@
+"""A share of the attack on the program: `benchmarks/attack.py` has all of it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ATTACK = Path(__file__).parents[1] / "benchmarks" / "attack.py"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("image", "YOLO"),
+        ("model", "run", "checkpoint", "yaml"),
+        ("table", "shard", "COCO", "VOC", "classes", "prepared"),
+    ],
+)
+def test_damaged_and_hostile_files(kinds) -> None:
+    words = [sys.executable, ATTACK, "--cases", "300", "--seed", "7", "--kinds", *kinds]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert " cases, 0 of them as they should not be" in done.stdout
