@@ -113,6 +113,11 @@ def test_a_label_is_judged_with_all_others_told(name, table) -> None:
             score = float(tagging.scores[CLASSES.index(own)])
             assert probability == pytest.approx(score if place in sample.labels else 1 - score, abs=1e-5)
     assert found.judged == 29
+    for only, present in (("wrong", True), ("missing", False)):
+        some = everything(source, tagger, top=1000, only=only).suspicions
+        assert [(each.index, each.name) for each in some] == [
+            (each.index, each.name) for each in found.suspicions if each.is_present == present
+        ]
     listed = [each.probability for each in found.suspicions]
     assert listed == sorted(listed)
     assert len(listed) == found.suspected == int((found.probabilities < 0.5).sum())

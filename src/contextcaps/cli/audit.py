@@ -13,17 +13,17 @@ from contextcaps.documents import counted
 
 __all__ = ["AuditLabels"]
 
-_OF_AUDIT = ("model", "html", "folds", "fine_tune", "trust_model", "top", "quiet")
+_OF_AUDIT = ("model", "html", "folds", "fine_tune", "trust_model", "top", "only", "quiet")
 """Flags that say nothing beside --apply."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AuditLabels(Command):
-    """Find labels that are probably wrong or missing, and correct those that you tick.
+    """Find labels that are probably wrong or missing; correct those you tick.
 
-    Each label is judged by the image and by all of its other labels; the least probable ones come first.
+    Each label is judged by the image and by all of its other labels.
 
-    The data are never changed: --apply writes a corrected table beside them.
+    The data are never changed: --apply writes a corrected table.
     """
 
     data: Annotated[str, tyro.conf.arg(metavar="SOURCE")]
@@ -42,6 +42,8 @@ class AuditLabels(Command):
     the data to --out as a table."""
     top: Number = None
     """List so many labels at most, 100 by default."""
+    only: Annotated[Literal["wrong", "missing"] | None, tyro.conf.arg(metavar="{wrong,missing}")] = None
+    """List labels that are there and probably wrong, or that are probably missing, alone."""
     folds: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
     """Where the model, a run, has learned from these images: train K models as it was trained, each on the other folds,
     with a pretrained backbone as it began. Each judges the images that it has not learned from."""

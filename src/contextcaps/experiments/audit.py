@@ -15,7 +15,7 @@ from contextcaps.documents import counted
 from contextcaps.evaluation.scoring import class_order
 from contextcaps.models.loading import DEFAULT_MODEL, model_folder, shipped_folder
 from contextcaps.tagging import Audit, Judge, Tagger, audit_labels, load
-from contextcaps.tagging.audit import require_labels
+from contextcaps.tagging.audit import Kind, require_labels
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part
 from contextcaps.training.runs import Run
@@ -33,6 +33,7 @@ def audit(
     fine_tune: bool = False,
     trust_model: bool = False,
     top: int = 100,
+    only: Kind | None = None,
     batch_size: int = 64,
     device: str = "auto",
     workers: int | None = None,
@@ -57,6 +58,7 @@ def audit(
         fine_tune: with folds, train the backbone as the run did.
         trust_model: let the model judge images that it has learned from.
         top: explain and return so many labels at most.
+        only: return labels that are probably "wrong" (present), or "missing", alone; None returns both.
         batch_size: images to compute at once.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
         workers: images to decode at once; as many as there are cores by default.
@@ -69,6 +71,8 @@ def audit(
     """
     if top < 1:
         raise ValueError(f"top: expected at least 1, got {top}")
+    if only not in (None, "wrong", "missing"):
+        raise ValueError(f"only: expected wrong or missing, got {only!r}")
     if folds is not None and folds < 2:
         raise ValueError(f"folds: expected at least 2, got {folds}")
     if folds is None and fine_tune:
@@ -101,7 +105,9 @@ def audit(
             flush=True,
         )
     with progress_of(f"judging the labels of {source.name}", len(source), progress) as tell:
-        found = audit_labels(source, judges, top=top, batch_size=batch_size, workers=workers, on_bad=on_bad, tell=tell)
+        found = audit_labels(
+            source, judges, top=top, only=only, batch_size=batch_size, workers=workers, on_bad=on_bad, tell=tell
+        )
     return dataclasses.replace(found, by=by)
 
 

@@ -26,8 +26,10 @@ from contextcaps.tagging.explanation import ClassExplanation
 from contextcaps.tagging.reasons import describe_reasons
 from contextcaps.tagging.tagger import Tagger
 
-__all__ = ["Audit", "Judge", "Suspicion", "audit_labels", "label_probabilities", "require_labels"]
+__all__ = ["Audit", "Judge", "Kind", "Suspicion", "audit_labels", "label_probabilities", "require_labels"]
 
+Kind = Literal["wrong", "missing"]
+"""What may be the matter with a label: the class is not there, or the label is not."""
 _IMPROBABLE = 0.5
 """A label of which the opposite is more probable is suspected."""
 
@@ -90,7 +92,7 @@ class Audit:
 
     @property
     def suspected(self) -> int:
-        """How many labels are probably wrong or missing; `suspicions` are the first of them."""
+        """How many labels are probably wrong or missing; `suspicions` are some of them."""
         return int((self.probabilities < _IMPROBABLE).sum())
 
 
@@ -99,6 +101,7 @@ def audit_labels(
     judges: Sequence[Judge],
     *,
     top: int = 100,
+    only: Kind | None = None,
     batch_size: int = 64,
     workers: int | None = None,
     on_bad: OnBad | None = None,
@@ -110,6 +113,7 @@ def audit_labels(
         source: images with labels.
         judges: models with the images that each judges; together all images, or some of them.
         top: explain and list so many labels at most.
+        only: list labels that are probably "wrong" (present), or "missing", alone; None lists both.
         batch_size: images to compute at once.
         workers: images to decode at once.
         on_bad: stop at images that cannot be read, or skip them; by default as the source was opened.
@@ -129,7 +133,10 @@ def audit_labels(
         probabilities[torch.from_numpy(np.asarray(images))] = found
         judge_of |= dict.fromkeys(map(int, images), tagger)
         problems += bad
-    suspected = (probabilities < _IMPROBABLE).nonzero()  # [m, 2]
+    listed = probabilities < _IMPROBABLE  # [n, J]
+    if only is not None:
+        listed &= torch.from_numpy(source.targets() == (1 if only == "wrong" else 0))
+    suspected = listed.nonzero()  # [m, 2]
     order = probabilities[tuple(suspected.T)].argsort(stable=True)[:top]
     suspicions = tuple(
         _suspicion(source, judge_of[index], index, place, float(probabilities[index, place]))

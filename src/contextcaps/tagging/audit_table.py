@@ -26,7 +26,7 @@ _SHOWN = 20
 def audit_table(audit: Audit) -> Table:
     """Return the most improbable labels for a terminal."""
     columns = (
-        Column("right", "{:.3f}".format),
+        Column("right", _probability),
         Column("image", align="left", most=40),
         Column("class", align="left", most=30),
         Column("", align="left"),
@@ -42,6 +42,10 @@ def audit_table(audit: Audit) -> Table:
     return Table(
         "The least probable labels", columns, rows, (note,), empty="No label is more probably wrong than right."
     )
+
+
+def _probability(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def write_suspicions(suspicions: Sequence[Suspicion], path: Path | str) -> None:
