@@ -17,6 +17,8 @@ from contextcaps.cli import main
 from contextcaps.data import DataError, open_source
 from contextcaps.data.problems import BadSamples
 from contextcaps.data.source import Subset
+from contextcaps.data.unknown import UNKNOWN
+from contextcaps.evaluation.metrics import fit_platt_scaling
 from contextcaps.experiments import folds
 from contextcaps.experiments.folds import fold_config, fold_indices
 from contextcaps.models.trained import Trained
@@ -29,6 +31,7 @@ from contextcaps.tagging import (
     write_audit,
     write_suspicions,
 )
+from contextcaps.tagging.audit import told_scores
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part
 from contextcaps.training.seen import count_seen
@@ -100,18 +103,21 @@ def test_a_label_is_judged_with_all_others_told(name, table) -> None:
     source, tagger = open_source(f"table:{table}"), tagger_of(name)
     found = everything(source, tagger, top=1000)
     assert found.told
+    scores = torch.zeros(len(source), 5)
     for index in range(len(source)):
         sample = source.sample(index)
         for place, own in enumerate(source.classes):
-            probability = float(found.probabilities[index, place])
-            if place in sample.unknown:
-                assert math.isnan(probability)
-                continue
             left_out = {place, *sample.unknown}
             known = {each: k in sample.labels for k, each in enumerate(source.classes) if k not in left_out}
             (tagging,) = tagger.tag(sample.image, known=known)
-            score = float(tagging.scores[CLASSES.index(own)])
-            assert probability == pytest.approx(score if place in sample.labels else 1 - score, abs=1e-5)
+            scores[index, place] = tagging.scores[CLASSES.index(own)]
+    torch.testing.assert_close(told_scores(tagger, source)[0], scores, rtol=0, atol=1e-5)
+    targets = torch.from_numpy(source.targets())
+    scale, shift = fit_platt_scaling(scores.logit(), targets)
+    calibrated = torch.sigmoid(scale * scores.logit() + shift)
+    expected = torch.where(targets == 1, calibrated, 1 - calibrated).masked_fill(targets == UNKNOWN, math.nan)
+    torch.testing.assert_close(found.probabilities, expected, rtol=0, atol=1e-4, equal_nan=True)
+    assert bool(found.probabilities[0].isnan().any())
     assert found.judged == 29
     for only, present in (("wrong", True), ("missing", False)):
         some = everything(source, tagger, top=1000, only=only).suspicions
@@ -128,6 +134,8 @@ def test_a_label_is_judged_with_all_others_told(name, table) -> None:
         if each.explanation is not None:
             score = each.probability if each.is_present else 1 - each.probability
             assert each.explanation.score == pytest.approx(score, abs=1e-5)
+            assert each.explanation.total() == pytest.approx(each.explanation.logit, abs=1e-4)
+            assert 1 / (1 + math.exp(-each.explanation.logit)) == pytest.approx(score, abs=1e-5)
             assert each.reason == describe_reasons(each.explanation)
 
 

@@ -2,6 +2,10 @@
 
 The model is told every other label of the image, present and absent alike, and says how probable the class is. A label
 whose opposite is more probable is suspected: "present" below one half may be wrong, "absent" above it missing.
+
+A model's own calibration is that of scores where nothing is told. With everything told it is surer than it should be:
+the messages of all classes add up. So these scores are calibrated anew, by one scale and one shift of their logits
+(Platt), on the very labels that are judged: two numbers for thousands of labels, which keep the order of the scores.
 """
 
 import dataclasses
@@ -17,19 +21,24 @@ from contextcaps.data import Source
 from contextcaps.data.loading import StreamLoader
 from contextcaps.data.problems import DataError, OnBad, Problem
 from contextcaps.data.source import Subset
-from contextcaps.data.unknown import labels_or_nan
+from contextcaps.data.unknown import UNKNOWN, is_unknown, labels_or_nan
+from contextcaps.evaluation.metrics import fit_platt_scaling
 from contextcaps.evaluation.scoring import class_order
+from contextcaps.models.calibration import scale_and_shift
 from contextcaps.models.decomposition import explains
 from contextcaps.models.leave_one_out import leave_one_out
+from contextcaps.models.sections import CalibrationConfig
 from contextcaps.out_of_memory import NotEnoughMemory, is_out_of_memory
 from contextcaps.tagging.explanation import ClassExplanation
 from contextcaps.tagging.reasons import describe_reasons
 from contextcaps.tagging.tagger import Tagger
 
-__all__ = ["Audit", "Judge", "Kind", "Suspicion", "audit_labels", "label_probabilities", "require_labels"]
+__all__ = ["Audit", "Judge", "Kind", "Suspicion", "audit_labels", "require_labels", "told_scores"]
 
 Kind = Literal["wrong", "missing"]
 """What may be the matter with a label: the class is not there, or the label is not."""
+_EPS = 1e-7
+"""Scores are kept so far from 0 and 1 when they are calibrated, at logits of ±16."""
 _IMPROBABLE = 0.5
 """A label of which the opposite is more probable is suspected."""
 
@@ -124,14 +133,21 @@ def audit_labels(
     """
     require_labels(source)
     probabilities = torch.full((len(source), len(source.classes)), math.nan)  # [n, J]
-    judge_of: dict[int, Tagger] = {}
+    judge_of: dict[int, tuple[Tagger, CalibrationConfig | None]] = {}
     problems: list[Problem] = []
     for tagger, images in judges:
         part = Subset(source, images.tolist(), "part")
         part.name = source.name
-        found, bad = label_probabilities(tagger, part, batch_size, workers, on_bad, tell)
-        probabilities[torch.from_numpy(np.asarray(images))] = found
-        judge_of |= dict.fromkeys(map(int, images), tagger)
+        scores, bad = told_scores(tagger, part, batch_size, workers, on_bad, tell)  # [m, J]
+        targets = torch.from_numpy(part.targets())  # [m, J]
+        calibration = None
+        if tagger.network.config.takes_known:
+            logits = torch.logit(scores, eps=_EPS)  # [m, J]
+            calibration = _fitted(logits, targets)
+            scores = torch.sigmoid(scale_and_shift(logits, calibration))
+        right = torch.where(targets == 1, scores, 1 - scores).masked_fill(is_unknown(targets), math.nan)  # [m, J]
+        probabilities[torch.from_numpy(np.asarray(images))] = right
+        judge_of |= dict.fromkeys(map(int, images), (tagger, calibration))
         problems += bad
     listed = probabilities < _IMPROBABLE  # [n, J]
     if only is not None:
@@ -139,7 +155,7 @@ def audit_labels(
     suspected = listed.nonzero()  # [m, 2]
     order = probabilities[tuple(suspected.T)].argsort(stable=True)[:top]
     suspicions = tuple(
-        _suspicion(source, judge_of[index], index, place, float(probabilities[index, place]))
+        _suspicion(source, *judge_of[index], index, place, float(probabilities[index, place]))
         for index, place in suspected[order].tolist()
     )
     told = all(judge.tagger.network.config.takes_known for judge in judges)
@@ -155,7 +171,7 @@ def require_labels(source: Source) -> None:
         )
 
 
-def label_probabilities(
+def told_scores(
     tagger: Tagger,
     source: Source,
     batch_size: int = 64,
@@ -163,9 +179,10 @@ def label_probabilities(
     on_bad: OnBad | None = None,
     tell: Callable[[int], None] = lambda count: None,
 ) -> tuple[Tensor, list[Problem]]:
-    """Return the probability of each label to be right, [n, J] in the source's order, and what could not be read.
+    """Return the score of each class with all other labels told, [n, J] in the source's order, and what was unreadable.
 
-    A model that can be told labels is told all others of the image. Arguments are as for `audit_labels`.
+    The scores are as the model gives them, NaN for images that cannot be read. A model that cannot be told gives its
+    plain scores. Arguments are as for `audit_labels`.
     """
     order = class_order(tagger.network, source)  # [J], of each of the model's classes among the source's
     found = torch.full((len(source), len(order)), math.nan)  # [n, J]
@@ -184,13 +201,20 @@ def label_probabilities(
             ) from None
         if not bool(scores.isfinite().all()):
             raise ValueError("the model gives scores that are no numbers: are its weights damaged?")
-        right = torch.where(labels == 1, scores, 1 - scores).masked_fill(labels.isnan(), math.nan)  # [B, J]
-        found[torch.from_numpy(batch.indices)[:, None], torch.tensor(order)] = right
+        found[torch.from_numpy(batch.indices)[:, None], torch.tensor(order)] = scores
         tell(len(batch))
     return found, loader.problems.found
 
 
-def _suspicion(source: Source, tagger: Tagger, index: int, place: int, probability: float) -> Suspicion:
+def _fitted(logits: Tensor, targets: Tensor) -> CalibrationConfig:
+    """Fit the calibration of logits [m, J] to known targets [m, J]; logits of images that were not read are NaN."""
+    counted = targets.masked_fill(logits.isnan(), UNKNOWN)  # [m, J]
+    return CalibrationConfig(*fit_platt_scaling(logits.nan_to_num(0.0), counted))
+
+
+def _suspicion(
+    source: Source, tagger: Tagger, calibration: CalibrationConfig | None, index: int, place: int, probability: float
+) -> Suspicion:
     """Explain a label: why is its class so probable, or so improbable?"""
     sample, name = source.sample(index), source.classes[place]
     is_present = place in sample.labels
@@ -203,6 +227,8 @@ def _suspicion(source: Source, tagger: Tagger, index: int, place: int, probabili
         asked = _names(tagger, source)[place]
         found = tagger.explain(sample.image, [asked], known)
         explanation = dataclasses.replace(next(each for each in found.classes if each.name == asked), name=name)
+        if calibration is not None:
+            explanation = explanation.calibrated(calibration)
         reason = describe_reasons(explanation)
     else:
         score = probability if is_present else 1 - probability
