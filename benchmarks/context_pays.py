@@ -1,6 +1,6 @@
 """Where context pays: models compared as labels are told, labels or images are missing, and images tell less.
 
-    python benchmarks/context_pays.py --config docs/results/context-pays.yaml --data SOURCE --test-data SOURCE \\
+    python benchmarks/context_pays.py --config benchmarks/context_pays.yaml --data SOURCE --test-data SOURCE \\
         --seeds 3 --out runs/pays
     python benchmarks/context_pays.py --out runs/pays --draw     # the figure and tables of what is finished
 
@@ -71,7 +71,6 @@ def main() -> None:
 
 def measured(arguments: argparse.Namespace, axis: str) -> dict[str, dict[str, dict[str, float]]]:
     """Train and test what an axis needs; return its points."""
-    whole = trained(arguments, "whole", arguments.models)
     if axis == "told":
         found: dict[str, dict[str, dict[str, float]]] = {}
         for label, seed, run in runs(trained(arguments, "told", arguments.told_models)):
@@ -80,6 +79,7 @@ def measured(arguments: argparse.Namespace, axis: str) -> dict[str, dict[str, di
             for each in known.shares:
                 found.setdefault(f"{each.share:g}", {}).setdefault(label, {})[seed] = each.told.value
         return found
+    whole = trained(arguments, "whole", arguments.models)
     if axis == "degraded":
         found = {}
         for kind in DEGRADED:
@@ -134,7 +134,7 @@ def draw(points: Points, path: Path) -> None:
             models = by_point[point]
             means = {label: 100 * statistics.mean(seeds.values()) for label, seeds in models.items()}
             over_gap.append(means[FIRST] - means["gap"])
-            over_best.append(means[FIRST] - max(value for label, value in means.items() if label not in (FIRST, "gap")))
+            over_best.append(means[FIRST] - max(value for label, value in means.items() if label != FIRST))
             print(f"{point:14}", ", ".join(f"{label} {value:.1f}" for label, value in means.items()))
         for leads, label, colour in ((over_gap, "over gap", "#D55E00"), (over_best, "over the best other", "#0072B2")):
             place.plot(range(len(order)), leads, "o-", color=colour, label=label)

@@ -25,36 +25,33 @@ COLOURS = {
     "capsnet-rw": "#D55E00",
     "capsnet-rw-crf": "#009E73",
     "capsnet-rw-crf-corr": "#CC79A7",
-    "contextcaps": "#0072B2",
+    "contextcaps-rw-crf-corr": "#0072B2",
 }
-ORDER = ("contextcaps", "capsnet-scene", "capsnet-rw", "rw-gate", "capsnet-rw-crf", "capsnet-rw-crf-corr")
-ORDER += ("capsnet-rw-literal", "capsnet-rw-crf-literal", "contextcaps-literal", "capsnet-uniform", "capsnet-em")
-ORDER += ("capsnet-asl", "gap", "gap-asl", "gmp", "gmp-scene", "ml-decoder", "ml-decoder-asl", "ml-decoder-scene")
+ORDER = ("contextcaps", "contextcaps-rw-crf-corr", "capsnet-rw", "rw-gate", "capsnet-rw-crf", "capsnet-rw-crf-corr")
+ORDER += ("capsnet-rw-literal", "capsnet-rw-crf-literal", "capsnet-rw-crf-literal-corr-joined", "capsnet-uniform")
+ORDER += ("capsnet-em", "capsnet-asl", "gap", "gap-asl", "gmp", "gmp-global", "ml-decoder", "ml-decoder-asl")
+ORDER += ("ml-decoder-global",)
 ORDER += ("ml-gcn", "query2label", "query2label-asl")
 CAPSULES, BASELINE = "#0072B2", "#D55E00"
 BASELINES = ("gap", "gmp", "csra", "ml-decoder", "ml-gcn", "query2label")
+PRIOR_METRICS = ("micro_AP", "sample_AP", *(f"{name}@0.5" for name in ("CP", "CR", "CF1", "OP", "OR", "OF1")))
 STEM_STYLES = {
     "capsnet": ("#000000", "-"),
     "capsnet-rw-crf-corr": ("#CC79A7", "-"),
-    "contextcaps": ("#CC79A7", "--"),
-    "capsnet-global": ("#0072B2", "-"),
+    "contextcaps-rw-crf-corr": ("#CC79A7", "--"),
+    "contextcaps": ("#0072B2", "-"),
     "gap": (BASELINE, "-"),
 }
 """Dashed: the same capsules with the field."""
 NAMES = {
-    # The runs were made before the models had the names of today.
-    "capsnet-scene": "contextcaps",
-    "capsnet-global": "contextcaps",
-    "contextcaps": "contextcaps-rw-crf-corr",
-    "ml-decoder-scene": "ml-decoder + global",
-    "gmp-scene": "gmp + global",
+    "ml-decoder-global": "ml-decoder + global",
+    "gmp-global": "gmp + global",
     "rw-gate": "capsnet-rw as gate",
     "capsnet-asl": "capsnet, ASL",
     "ml-decoder-asl": "ml-decoder, ASL",
     "query2label-asl": "query2label, ASL",
     "gap-asl": "gap, ASL",
-    # It had CORR joined to the routing.
-    "contextcaps-literal": "the same with CORR joined",
+    "capsnet-rw-crf-literal-corr-joined": "the same with CORR joined",
 }
 
 
@@ -67,6 +64,7 @@ def collect(folder: Path, name: str) -> None:
         "resamples": found["resamples"],
         "seed_deviation": found["seed_deviation"],
         "prior_mAP": found["prior"]["mAP"],
+        "prior": {name: value for name, value in found["prior"].items() if name in PRIOR_METRICS},
         "models": [_model(model) for model in found["models"]],
     }
     EVIDENCE.mkdir(exist_ok=True)
@@ -182,7 +180,7 @@ def draw_classes() -> None:
     """Which classes gain, by how often they are trained on."""
     figure = _figure(12, 4.4)
     for axes, (data, title) in zip(figure.subplots(1, 3), DATA.items(), strict=True):
-        model = next(each for each in _read(f"{data}-lite0")["models"] if each["label"] == "contextcaps")
+        model = next(each for each in _read(f"{data}-lite0")["models"] if "class_gains" in each)
         gains = sorted(model["class_gains"], key=lambda each: each[1])
         for _, value, low, high, frequency in gains:
             colour = "#009E73" if value > 0 else "#D55E00"
@@ -223,7 +221,8 @@ def draw_ade20k() -> None:
     left.tick_params(axis="y", length=0)
     left.set_xlabel("test mAP − capsnet (points)\n95 % over two seeds; dotted: one seed, over test images", fontsize=9)
     left.set_title("Fine-tuned EfficientNet-lite0, 160 px", fontsize=10)
-    for model in _read("ade20k-stem")["models"]:
+    by_end = sorted(_read("ade20k-stem")["models"], key=lambda each: -each["mAP"]["value"])
+    for model in by_end:
         (curve,) = model["validation_mAP_by_epoch"].values()
         colour, style = STEM_STYLES[model["label"]]
         label = NAMES.get(model["label"], model["label"])

@@ -137,7 +137,7 @@ class TrainingLoop:
         first = batch.step - batch.step % self.config.accumulate
         together = min(self.config.accumulate, self.batches - first)  # batches of the same step
         with self.fabric.no_backward_sync(self.wrapped, enabled=not steps_now):
-            with self.fabric.autocast():  # Fabric itself does so around other methods than forward with DDP alone
+            with self.fabric.autocast():  # Fabric does so around forward, and around other methods only with DDP
                 output = self.wrapped.training_step(OpaqueBatch(batch), batch.step)  # augmentation, forward, loss
             self.fabric.backward(output["loss"] / together)
         self.guard.add_loss(output["loss"])
