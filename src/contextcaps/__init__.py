@@ -8,6 +8,7 @@ from contextcaps.version import __version__
 if TYPE_CHECKING:
     from contextcaps.data import open_source
     from contextcaps.experiments.ablation.ablation import ablate
+    from contextcaps.experiments.audit import audit
     from contextcaps.models import CapsuleNetwork, ModelConfig, create_model, list_models
     from contextcaps.tagging import load
     from contextcaps.training.config import TrainConfig
@@ -19,6 +20,7 @@ __all__ = [
     "ModelConfig",
     "TrainConfig",
     "ablate",
+    "audit",
     "create_model",
     "evaluate",
     "list_models",
@@ -39,5 +41,6 @@ __getattr__, __dir__ = lazy_names(
         "training.evaluate": ["evaluate"],
         "tagging": ["load"],
         "experiments.ablation.ablation": ["ablate"],
+        "experiments.audit": ["audit"],
     },
 )

@@ -238,6 +238,11 @@ class DecisionField(nn.Module):
 
         The features are those that a global branch reads; without one they are not needed.
         """
+        found = self.correct(self.unary(logits, features), known)
+        return found._replace(scores=found.scores.to(logits.dtype), logits=found.logits.to(logits.dtype))
+
+    def unary(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return what the image alone says, [B, J] in float32 at least; arguments are as for `forward`."""
         require_tensor("logits", logits, "B J", J=self.classes)
         if self.global_branch is not None and features is None:
             raise ValueError("features: expected pooled features [B, C] for the global branch, got None")
@@ -246,14 +251,16 @@ class DecisionField(nn.Module):
             weight = self.global_branch  # [J, C]
             require_tensor("features", features, "B C", B=unary.shape[0], C=weight.shape[1])
             unary = unary + upcast(nn.functional.linear(features.to(weight.dtype), weight))  # [B, J]
+        return unary
+
+    def correct(self, unary: Tensor, known: Tensor | None = None) -> FieldResult:
+        """Let the classes of `unary` [B, J] correct each other, with known labels [B, J] where there are any."""
         pairwise = self.pairwise
         pairwise = (pairwise[0].to(unary), pairwise[1].to(unary)) if isinstance(pairwise, tuple) else pairwise.to(unary)
         groups = self.group_potentials
         if groups is not None:
             groups = Groups(*(each.to(unary) for each in groups))
-        trust = upcast(self.trust)
-        found = decision_field(unary, pairwise, self.prior, self.iterations, known, trust, groups)
-        return found._replace(scores=found.scores.to(logits.dtype), logits=found.logits.to(logits.dtype))
+        return decision_field(unary, pairwise, self.prior, self.iterations, known, upcast(self.trust), groups)
 
     def extra_repr(self) -> str:
         return (

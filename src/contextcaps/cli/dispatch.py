@@ -8,6 +8,7 @@ import tyro
 
 import contextcaps
 from contextcaps.cli.ablate import Ablate
+from contextcaps.cli.audit import AuditLabels
 from contextcaps.cli.bench import BenchCommand
 from contextcaps.cli.command import Command
 from contextcaps.cli.data import DataConvert, DataInspect, DataPrepare
@@ -32,6 +33,7 @@ COMMANDS: Group = {
     "evaluate": Evaluate,
     "tag": TagImages,
     "explain": ExplainImage,
+    "audit": AuditLabels,
     "demo": DemoCommand,
     "ablate": Ablate,
     "models": Models,

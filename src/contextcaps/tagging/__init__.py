@@ -1,5 +1,8 @@
 """Tag images with a trained model, from Python and from the command line."""
 
+from contextcaps.tagging.audit import Audit, Judge, Suspicion, audit_labels
+from contextcaps.tagging.audit_page import write_audit
+from contextcaps.tagging.audit_table import audit_table, read_ticked, write_suspicions
 from contextcaps.tagging.explanation import ClassExplanation, Explanation, LengthExplanation, Move
 from contextcaps.tagging.explanation_page import write_explanation
 from contextcaps.tagging.files import Destination
@@ -15,21 +18,26 @@ from contextcaps.tagging.relations import Relation, draw_relations, strongest_re
 from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
 
 __all__ = [
+    "Audit",
     "ClassExplanation",
     "Count",
     "Destination",
     "Explanation",
     "Gallery",
     "Journal",
+    "Judge",
     "JudgedTag",
     "LengthExplanation",
     "Move",
     "NotAnImage",
     "Output",
     "Relation",
+    "Suspicion",
     "Tag",
     "Tagger",
     "Tagging",
+    "audit_labels",
+    "audit_table",
     "check_output",
     "check_page",
     "count_images",
@@ -43,10 +51,13 @@ __all__ = [
     "open_output",
     "parse_known",
     "print_reasons",
+    "read_ticked",
     "strongest_relations",
     "tagged_images",
+    "write_audit",
     "write_explanation",
     "write_gallery",
     "write_heat_maps",
+    "write_suspicions",
     "write_tags",
 ]

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from contextcaps.models.decomposition import Decomposition
+from contextcaps.models.sections import CalibrationConfig
 
 __all__ = ["ClassExplanation", "Explanation", "LengthExplanation", "Move", "explanation_of", "spread"]
 
@@ -69,6 +70,25 @@ class ClassExplanation:
     def total(self) -> float:
         """Return the sum of all parts, which is the logit but for rounding."""
         return self.image + sum(self.messages.values()) + self.rest
+
+    def calibrated(self, calibration: CalibrationConfig) -> "ClassExplanation":
+        """Return it with another calibration on top: all parts are scaled, and the shift is added to `calibration`.
+
+        Only for scores that are sigmoids of the logit.
+        """
+        scale, shift = calibration.scale, calibration.shift
+        constants = {name: scale * value for name, value in self.constants.items()}
+        constants["calibration"] = constants.get("calibration", 0.0) + shift
+        logit = scale * self.logit + shift
+        return dataclasses.replace(
+            self,
+            score=1 / (1 + math.exp(-logit)) if logit > 0 else math.exp(logit) / (1 + math.exp(logit)),
+            logit=logit,
+            evidence=scale * self.evidence,
+            branch=None if self.branch is None else scale * self.branch,
+            messages={name: scale * value for name, value in self.messages.items()},
+            constants=constants,
+        )
 
     def heat_map(self) -> np.ndarray:
         """Return the parts by position, [H, W]: all capsules of a cell, and the global branch.

@@ -13,7 +13,7 @@ from contextcaps.tagging.heat_maps import NEGATIVE, POSITIVE, heat_map_scale, pa
 from contextcaps.tagging.known import spell_known
 from contextcaps.tagging.reasons import describe_move, describe_reasons
 
-__all__ = ["write_explanation"]
+__all__ = ["draw_legend", "write_explanation"]
 
 _SIDE = 480
 """Longer side of a heat map on the page, in pixels."""
@@ -52,7 +52,7 @@ def write_explanation(explanation: Explanation, image: Any, path: Path | str, ca
         "explanation.html.j2",
         title=Path(name).name,
         caption=caption,
-        legend=_legend(scale),
+        legend=draw_legend(scale),
         ratio=f"{pixels.shape[1]}/{pixels.shape[0]}",
         classes=classes,
         given=spell_known(explanation.given),
@@ -85,8 +85,8 @@ def _moves_table(explanation: Explanation) -> Table:
     return Table("", columns, rows, empty="No score changes by so much.")
 
 
-def _legend(scale: float) -> Drawing:
-    """Draw the colours, from what lowers a score most to what raises it most."""
+def draw_legend(scale: float) -> Drawing:
+    """Draw the colours of heat maps, from what lowers a score most to what raises it most."""
     steps, width = 21, 15
     drawing = Drawing(steps * width + 20, 46, "Colours of the heat maps")
     for step in range(steps):

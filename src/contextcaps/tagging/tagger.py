@@ -262,6 +262,10 @@ class Tagger:
             ) from None
         return scores.clone()  # outside inference mode, so that callers may modify them
 
+    def features(self, images: Tensor) -> Tensor:
+        """Return the backbone's features [B, C', H', W'], on its device, of images [B, 3, H, W] as for `scores`."""
+        return self._folded.features(self._ready(images))
+
     def _ready(self, images: Tensor) -> Tensor:
         """Return images [B, 3, H, W] as the network takes them, with a folded network on the same device."""
         if _place(self._folded) != _place(self.network):
@@ -304,8 +308,7 @@ class Tagger:
         except BadImage as error:
             raise DataError(f"{name if isinstance(name, str) else 'the image'}: {error}") from None
         with torch.inference_mode():
-            ready = self._ready(torch.from_numpy(pixels[None]))  # [1, C, H, W]
-            features = self._folded.features(ready)  # [1, C, H, W]
+            features = self.features(torch.from_numpy(pixels[None]))  # [1, C, H, W]
             told = () if row is None else (row.to(self.device)[None],)  # [1, J]
             *before, found = decompose(self.network, features, None, *told)
         if not bool(found.logits.isfinite().all()):

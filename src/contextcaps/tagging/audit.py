@@ -1,0 +1,242 @@
+"""Labels that are probably wrong or missing: each is judged by the image and by all of the image's other labels.
+
+The model is told every other label of the image, present and absent alike, and says how probable the class is. A label
+whose opposite is more probable is suspected: "present" below one half may be wrong, "absent" above it missing.
+
+A model's own calibration is that of scores where nothing is told. With everything told it is surer than it should be:
+the messages of all classes add up. So these scores are calibrated anew, by one scale and one shift of their logits
+(Platt), on the very labels that are judged: two numbers for thousands of labels, which keep the order of the scores.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contextcaps.data import Source
+from contextcaps.data.loading import StreamLoader
+from contextcaps.data.problems import DataError, OnBad, Problem
+from contextcaps.data.source import Subset
+from contextcaps.data.unknown import UNKNOWN, is_unknown, labels_or_nan
+from contextcaps.evaluation.metrics import fit_platt_scaling
+from contextcaps.evaluation.scoring import class_order
+from contextcaps.models.calibration import scale_and_shift
+from contextcaps.models.decomposition import explains
+from contextcaps.models.leave_one_out import leave_one_out
+from contextcaps.models.sections import CalibrationConfig
+from contextcaps.out_of_memory import NotEnoughMemory, is_out_of_memory
+from contextcaps.tagging.explanation import ClassExplanation
+from contextcaps.tagging.reasons import describe_reasons
+from contextcaps.tagging.tagger import Tagger
+
+__all__ = ["Audit", "Judge", "Kind", "Suspicion", "audit_labels", "require_labels", "told_scores"]
+
+Kind = Literal["wrong", "missing"]
+"""What may be the matter with a label: the class is not there, or the label is not."""
+_EPS = 1e-7
+"""Scores are kept so far from 0 and 1 when they are calibrated, at logits of ±16."""
+_IMPROBABLE = 0.5
+"""A label of which the opposite is more probable is suspected."""
+
+
+class Judge(NamedTuple):
+    """A model, and the images whose labels it judges."""
+
+    tagger: Tagger
+    images: np.ndarray
+    """[m], int64, indices of the images in the source."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Suspicion:
+    """A label that is probably wrong or missing."""
+
+    index: int
+    """Of the image in the source."""
+    image: str
+    """The sample's id."""
+    name: str
+    """The class."""
+    is_present: bool
+    """What the label says."""
+    probability: float
+    """That the label is right."""
+    reason: str
+    """Why the class has its score, in words."""
+    labels: tuple[str, ...]
+    """All classes that the image's labels say are present."""
+    explanation: ClassExplanation | None = None
+    """The parts of the class's score; None for a model whose scores have no exact parts."""
+
+    @property
+    def suggestion(self) -> Literal["remove", "add"]:
+        """What to do about the label, if it is wrong."""
+        return "remove" if self.is_present else "add"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Audit:
+    """The labels of a source, and which of them are probably wrong or missing."""
+
+    source: Source
+    probabilities: Tensor
+    """[n, J], float32, of each label to be right; NaN for an unknown label, and for an image that cannot be read."""
+    suspicions: tuple[Suspicion, ...]
+    """The most improbable labels first."""
+    told: bool
+    """Whether the models were told the other labels; False for models that cannot be told."""
+    problems: tuple[Problem, ...] = ()
+    """Images that could not be read."""
+    by: str = ""
+    """Who judged, in a sentence."""
+
+    @property
+    def judged(self) -> int:
+        """How many labels were judged."""
+        return int((~self.probabilities.isnan()).sum())
+
+    @property
+    def suspected(self) -> int:
+        """How many labels are probably wrong or missing; `suspicions` are some of them."""
+        return int((self.probabilities < _IMPROBABLE).sum())
+
+
+def audit_labels(
+    source: Source,
+    judges: Sequence[Judge],
+    *,
+    top: int = 100,
+    only: Kind | None = None,
+    batch_size: int = 64,
+    workers: int | None = None,
+    on_bad: OnBad | None = None,
+    tell: Callable[[int], None] = lambda count: None,
+) -> Audit:
+    """Judge the labels of a source, and say why the most improbable ones are so.
+
+    Args:
+        source: images with labels.
+        judges: models with the images that each judges; together all images, or some of them.
+        top: explain and list so many labels at most.
+        only: list labels that are probably "wrong" (present), or "missing", alone; None lists both.
+        batch_size: images to compute at once.
+        workers: images to decode at once.
+        on_bad: stop at images that cannot be read, or skip them; by default as the source was opened.
+        tell: called with the number of images done since its last call.
+
+    Raises:
+        DataError: the source has no label, or other classes than a model.
+    """
+    require_labels(source)
+    probabilities = torch.full((len(source), len(source.classes)), math.nan)  # [n, J]
+    judge_of: dict[int, tuple[Tagger, CalibrationConfig | None]] = {}
+    problems: list[Problem] = []
+    for tagger, images in judges:
+        part = Subset(source, images.tolist(), "part")
+        part.name = source.name
+        scores, bad = told_scores(tagger, part, batch_size, workers, on_bad, tell)  # [m, J]
+        targets = torch.from_numpy(part.targets())  # [m, J]
+        calibration = None
+        if tagger.network.config.takes_known:
+            logits = torch.logit(scores, eps=_EPS)  # [m, J]
+            calibration = _fitted(logits, targets)
+            scores = torch.sigmoid(scale_and_shift(logits, calibration))
+        right = torch.where(targets == 1, scores, 1 - scores).masked_fill(is_unknown(targets), math.nan)  # [m, J]
+        probabilities[torch.from_numpy(np.asarray(images))] = right
+        judge_of |= dict.fromkeys(map(int, images), (tagger, calibration))
+        problems += bad
+    listed = probabilities < _IMPROBABLE  # [n, J]
+    if only is not None:
+        listed &= torch.from_numpy(source.targets() == (1 if only == "wrong" else 0))
+    suspected = listed.nonzero()  # [m, 2]
+    order = probabilities[tuple(suspected.T)].argsort(stable=True)[:top]
+    suspicions = tuple(
+        _suspicion(source, *judge_of[index], index, place, float(probabilities[index, place]))
+        for index, place in suspected[order].tolist()
+    )
+    told = all(judge.tagger.network.config.takes_known for judge in judges)
+    return Audit(source, probabilities, suspicions, told, tuple(problems))
+
+
+def require_labels(source: Source) -> None:
+    """Refuse a source in which no image shows any class."""
+    if not any(source.labels_of(index) for index in range(len(source))):
+        raise DataError(
+            f"{source.name}: no image has a label; an audit judges labels that are there, and contextcaps tag makes "
+            "new ones"
+        )
+
+
+def told_scores(
+    tagger: Tagger,
+    source: Source,
+    batch_size: int = 64,
+    workers: int | None = None,
+    on_bad: OnBad | None = None,
+    tell: Callable[[int], None] = lambda count: None,
+) -> tuple[Tensor, list[Problem]]:
+    """Return the score of each class with all other labels told, [n, J] in the source's order, and what was unreadable.
+
+    The scores are as the model gives them, NaN for images that cannot be read. A model that cannot be told gives its
+    plain scores. Arguments are as for `audit_labels`.
+    """
+    order = class_order(tagger.network, source)  # [J], of each of the model's classes among the source's
+    found = torch.full((len(source), len(order)), math.nan)  # [n, J]
+    loader = StreamLoader(source, tagger.network.config.image_size, batch_size, workers=workers, on_bad=on_bad)
+    for batch in loader:
+        labels = labels_or_nan(batch.targets)[:, order]  # [B, J], classes as the model has them
+        try:
+            with torch.inference_mode():
+                features = tagger.features(batch.images)  # [B, C, H, W]
+                scores = leave_one_out(tagger.network, features, labels.to(features.device)).float().cpu()  # [B, J]
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise NotEnoughMemory(
+                f"batch_size: {len(batch)} images at once do not fit into the memory of {tagger.device}; try fewer"
+            ) from None
+        if not bool(scores.isfinite().all()):
+            raise ValueError("the model gives scores that are no numbers: are its weights damaged?")
+        found[torch.from_numpy(batch.indices)[:, None], torch.tensor(order)] = scores
+        tell(len(batch))
+    return found, loader.problems.found
+
+
+def _fitted(logits: Tensor, targets: Tensor) -> CalibrationConfig:
+    """Fit the calibration of logits [m, J] to known targets [m, J]; logits of images that were not read are NaN."""
+    counted = targets.masked_fill(logits.isnan(), UNKNOWN)  # [m, J]
+    return CalibrationConfig(*fit_platt_scaling(logits.nan_to_num(0.0), counted))
+
+
+def _suspicion(
+    source: Source, tagger: Tagger, calibration: CalibrationConfig | None, index: int, place: int, probability: float
+) -> Suspicion:
+    """Explain a label: why is its class so probable, or so improbable?"""
+    sample, name = source.sample(index), source.classes[place]
+    is_present = place in sample.labels
+    explanation = None
+    if explains(tagger.network.config):
+        known = None
+        if tagger.network.config.takes_known:
+            open_ = {place, *sample.unknown}
+            known = {each: k in sample.labels for k, each in enumerate(_names(tagger, source)) if k not in open_}
+        asked = _names(tagger, source)[place]
+        found = tagger.explain(sample.image, [asked], known)
+        explanation = dataclasses.replace(next(each for each in found.classes if each.name == asked), name=name)
+        if calibration is not None:
+            explanation = explanation.calibrated(calibration)
+        reason = describe_reasons(explanation)
+    else:
+        score = probability if is_present else 1 - probability
+        reason = f"{name} {score:.2f}: the scores of this kind of model have no parts that could be named"
+    labels = tuple(source.classes[label] for label in sample.labels)
+    return Suspicion(index, sample.id, name, is_present, probability, reason, labels, explanation)
+
+
+def _names(tagger: Tagger, source: Source) -> tuple[str, ...]:
+    """Return what the model calls the source's classes, in the source's order; numbers, if it has no names."""
+    return source.classes if tagger.network.config.class_names is not None else tagger.classes
