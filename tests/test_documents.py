@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from contextcaps.extras import import_extra
 from contextcaps.models import list_models
 from contextcaps.models.registry import model_config
 
@@ -51,6 +52,7 @@ def commands() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("block", python_blocks())
 def test_examples_run(block, capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
+    import_extra("pytorch_lightning", "train", "the examples")  # also beside a torchvision that does not fit torch
     for name in re.findall(r"[\w-]+\.jpg", block):  # a reader has photographs of these names
         Image.new("RGB", (64, 48), (120, 90, 60)).save(tmp_path / name)
     monkeypatch.setenv("CONTEXTCAPS_CACHE", str(tmp_path / "cache"))
