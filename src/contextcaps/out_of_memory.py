@@ -1,11 +1,13 @@
 """Out of memory: recognise the errors that mean it, and say it to who called."""
 
+import contextlib
 import sys
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 from contextcaps.exit_codes import ExitCode
 
-__all__ = ["NotEnoughMemory", "is_out_of_memory"]
+__all__ = ["NotEnoughMemory", "is_out_of_memory", "memory_for"]
 
 
 _SIGNS = (
@@ -39,3 +41,16 @@ def is_out_of_memory(error: BaseException) -> bool:
         return False
     text = str(error)
     return isinstance(error, torch.OutOfMemoryError) or any(sign in text for sign in _SIGNS)
+
+
+@contextlib.contextmanager
+def memory_for(images: int, device: Any) -> Iterator[None]:
+    """Let a batch of so many images that is too large for a device say so, and what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise NotEnoughMemory(
+            f"batch_size: {images} images at once do not fit into the memory of {device}; try fewer"
+        ) from None

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import math
 import re
 from pathlib import Path
@@ -13,7 +14,6 @@ from PIL import Image
 from small_run import small_config
 
 import contextcaps
-from contextcaps.cli import main
 from contextcaps.data import DataError, open_source
 from contextcaps.data.problems import BadSamples
 from contextcaps.data.source import Subset
@@ -35,6 +35,7 @@ from contextcaps.tagging.audit import told_scores
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part
 from contextcaps.training.seen import count_seen
+from in_process import run_command
 
 CLASSES = ("sky", "sea", "tree, old", "<b>road</b>", 'car "x"')
 IMAGES = ("0.png", "1, 2.png", 'a "b".png', "<script>alert(1).png", "4.png", "5.png")
@@ -84,15 +85,7 @@ def everything(source, tagger: Tagger, **settings):
     return audit_labels(source, [Judge(tagger, np.arange(len(source)))], **settings)
 
 
-def run(words: list, capsys) -> tuple[int, str, str]:
-    try:
-        main(["audit", *map(str, words)])
-        code = 0
-    except SystemExit as stop:
-        code = stop.code
-    printed = capsys.readouterr()
-    assert "Traceback" not in printed.err
-    return code, printed.out, printed.err
+run = functools.partial(run_command, "audit")
 
 
 # Judging

@@ -1,5 +1,6 @@
 """contextcaps explain: text, JSON, a page, files, what if, relations; one line and an exit code for mistakes."""
 
+import functools
 import json
 
 import numpy as np
@@ -7,9 +8,9 @@ import pytest
 import torch
 
 import contextcaps
-from contextcaps.cli import main
 from contextcaps.models.shipped import ship
 from contextcaps.models.trained import Trained
+from in_process import run_command
 
 CLASSES = ("sky", "sea", "tree, old", "road", "car")
 
@@ -27,15 +28,7 @@ def told(tmp_path_factory):
     return folder
 
 
-def run(arguments: list, capsys) -> tuple[int, str, str]:
-    try:
-        main(["explain", *map(str, arguments)])
-        code = 0
-    except SystemExit as stop:
-        code = stop.code
-    printed = capsys.readouterr()
-    assert "Traceback" not in printed.err
-    return code, printed.out, printed.err
+run = functools.partial(run_command, "explain")
 
 
 def test_a_pipe_gets_json_that_sums(told, album, capsys) -> None:

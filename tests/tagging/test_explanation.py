@@ -23,8 +23,9 @@ from contextcaps.tagging import (
     write_explanation,
     write_heat_maps,
 )
+from contextcaps.tagging.explanation_page import _moves_table
 from contextcaps.tagging.heat_maps import NEGATIVE, POSITIVE, heat_map_scale, paint_heat_map
-from contextcaps.tagging.reasons import reasons_of, strongest_region
+from contextcaps.tagging.reasons import describe_through, reasons_of, strongest_region
 
 CLASSES = ("sky", "sea", "tree, old", "road", "car")
 THRESHOLDS = (0.9, 0.05, 0.125, 0.0, 1.0)
@@ -298,3 +299,11 @@ def test_coco80_explains_a_drawn_picture() -> None:
         assert each.evidence.shape == (8, 7, 7)
     assert explanation.moves
     assert "sink" in explanation.moves[0].through
+
+
+def test_a_class_with_a_colon_in_its_name_is_named_whole() -> None:
+    move = Move("sink", 0.12, 0.35, 1.1, {"room: kitchen": 1.1})
+    assert describe_through(move) == "room: kitchen +1.1"
+    assert describe_move(move) == "sink 0.12 → 0.35: room: kitchen +1.1"
+    (row,) = _moves_table(Explanation("a.png", (), {"room: kitchen": True}, (move,))).texts()
+    assert row[-1] == "room: kitchen +1.1"

@@ -1,6 +1,7 @@
 """contextcaps tag: rows, exit codes, what goes to which stream, and being stopped."""
 
 import errno
+import functools
 import io
 import json
 import os
@@ -13,21 +14,13 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from contextcaps.cli import main
 from contextcaps.models.shipped import ship
+from in_process import run_command
 
 ALL = ("--threshold", "0")  # every class is a tag
 
 
-def _run(arguments: list, capsys) -> tuple[int, str, str]:
-    try:
-        main(["tag", *map(str, arguments)])
-        code = 0
-    except SystemExit as stop:
-        code = stop.code
-    printed = capsys.readouterr()
-    assert "Traceback" not in printed.err
-    return code, printed.out, printed.err
+_run = functools.partial(run_command, "tag")
 
 
 def test_good_images_give_json_lines_and_exit_code_0(model, album, capsys) -> None:

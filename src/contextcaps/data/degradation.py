@@ -85,7 +85,7 @@ class DegradedSource(Subset):
         super().__init__(source, range(len(source)), source.split or "all")
         self.name, self.degradation = f"{source.name} ({degradation})", degradation
         self._covered: list[tuple[int, list[Corners]]] = []
-        """Of each image, the class to be found and the boxes that hold its objects; empty where all labels stay."""
+        """Class to be found in each image, with the boxes that hold its objects; empty where all labels stay."""
         if degradation.kind in _OF_OBJECTS:
             self._choose_classes()
 

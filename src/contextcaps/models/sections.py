@@ -263,10 +263,7 @@ class Query2LabelConfig(Configuration):
 
     def __post_init__(self) -> None:
         self._settle_kinds()
-        self._require_at_least(width=1, layers=1, attention_heads=1)
-        self._require_at_most(width=MOST_WIDE, layers=MOST_STEPS, attention_heads=MOST_WIDE)
-        _require_probability(self.dropout)
-        _require_multiple(self.width, math.lcm(self.attention_heads, 4))  # 4: sines and cosines of row and column
+        _check_transformer(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,10 +301,7 @@ class CTranConfig(Configuration):
 
     def __post_init__(self) -> None:
         self._settle_kinds()
-        self._require_at_least(width=1, layers=1, attention_heads=1)
-        self._require_at_most(width=MOST_WIDE, layers=MOST_STEPS, attention_heads=MOST_WIDE)
-        _require_probability(self.dropout)
-        _require_multiple(self.width, math.lcm(self.attention_heads, 4))  # 4: sines and cosines of row and column
+        _check_transformer(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -329,6 +323,13 @@ class CalibrationConfig(Configuration):
         self._settle_kinds()
         if self.scale <= 0:
             raise ValueError(f"scale: expected a number above 0, got {self.scale}")
+
+
+def _check_transformer(own: "Query2LabelConfig | CTranConfig") -> None:
+    own._require_at_least(width=1, layers=1, attention_heads=1)
+    own._require_at_most(width=MOST_WIDE, layers=MOST_STEPS, attention_heads=MOST_WIDE)
+    _require_probability(own.dropout)
+    _require_multiple(own.width, math.lcm(own.attention_heads, 4))  # 4: sines and cosines of row and column
 
 
 def _require_probability(dropout: float) -> None:

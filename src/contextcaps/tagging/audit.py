@@ -28,7 +28,7 @@ from contextcaps.models.calibration import scale_and_shift
 from contextcaps.models.decomposition import explains
 from contextcaps.models.leave_one_out import leave_one_out
 from contextcaps.models.sections import CalibrationConfig
-from contextcaps.out_of_memory import NotEnoughMemory, is_out_of_memory
+from contextcaps.out_of_memory import memory_for
 from contextcaps.tagging.explanation import ClassExplanation
 from contextcaps.tagging.reasons import describe_reasons
 from contextcaps.tagging.tagger import Tagger
@@ -56,7 +56,7 @@ class Suspicion:
     """A label that is probably wrong or missing."""
 
     index: int
-    """Of the image in the source."""
+    """Index of the image in the source."""
     image: str
     """The sample's id."""
     name: str
@@ -189,16 +189,9 @@ def told_scores(
     loader = StreamLoader(source, tagger.network.config.image_size, batch_size, workers=workers, on_bad=on_bad)
     for batch in loader:
         labels = labels_or_nan(batch.targets)[:, order]  # [B, J], classes as the model has them
-        try:
-            with torch.inference_mode():
-                features = tagger.features(batch.images)  # [B, C, H, W]
-                scores = leave_one_out(tagger.network, features, labels.to(features.device)).float().cpu()  # [B, J]
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            raise NotEnoughMemory(
-                f"batch_size: {len(batch)} images at once do not fit into the memory of {tagger.device}; try fewer"
-            ) from None
+        with torch.inference_mode(), memory_for(len(batch), tagger.device):
+            features = tagger.features(batch.images)  # [B, C, H, W]
+            scores = leave_one_out(tagger.network, features, labels.to(features.device)).float().cpu()  # [B, J]
         if not bool(scores.isfinite().all()):
             raise ValueError("the model gives scores that are no numbers: are its weights damaged?")
         found[torch.from_numpy(batch.indices)[:, None], torch.tensor(order)] = scores

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from contextcaps.data.images import BadImage
 from contextcaps.documents import counted
 from contextcaps.tagging.audit import Audit, Suspicion
 from contextcaps.tagging.explanation_page import draw_legend
-from contextcaps.tagging.heat_maps import paint_heat_map, photograph_of
+from contextcaps.tagging.heat_maps import paint_heat_map, photograph_of, shrunk
 
 __all__ = ["write_audit"]
 
@@ -56,7 +55,7 @@ def _pictures(audit: Audit, suspicion: Suspicion, scale: float) -> dict[str, Any
     from contextcaps.documents.page import thumbnail_address
 
     try:
-        pixels = _small(photograph_of(audit.source.sample(suspicion.index).image))
+        pixels = shrunk(photograph_of(audit.source.sample(suspicion.index).image), _SIDE)
     except BadImage:  # it has gone meanwhile
         return {"address": None, "heat_map": None, "ratio": "4/3"}
     found = {"address": thumbnail_address(pixels, _SIDE), "heat_map": None}
@@ -64,9 +63,3 @@ def _pictures(audit: Audit, suspicion: Suspicion, scale: float) -> dict[str, Any
         painted = paint_heat_map(suspicion.explanation.heat_map(), pixels, scale)
         found["heat_map"] = thumbnail_address(painted, _SIDE)
     return {**found, "ratio": f"{pixels.shape[1]}/{pixels.shape[0]}"}
-
-
-def _small(pixels: np.ndarray) -> np.ndarray:
-    image = Image.fromarray(pixels)
-    image.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
-    return np.asarray(image)

@@ -39,7 +39,7 @@ class ClassExplanation:
     score: float
     """As in tagging; 1 or 0 where the label was given."""
     logit: float
-    """Of a class whose label was given: what the image and the other classes say."""
+    """What the parts sum to; of a class whose label was given, what the image and the other classes say of it."""
     threshold: float
     is_tag: bool
     given: bool | None

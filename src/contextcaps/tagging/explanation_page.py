@@ -3,15 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 from contextcaps.documents import Column, Row, Table
 from contextcaps.documents.drawing import Drawing
 from contextcaps.tagging.explanation import ClassExplanation, Explanation
-from contextcaps.tagging.heat_maps import NEGATIVE, POSITIVE, heat_map_scale, paint_heat_map, photograph_of
+from contextcaps.tagging.heat_maps import NEGATIVE, POSITIVE, heat_map_scale, paint_heat_map, photograph_of, shrunk
 from contextcaps.tagging.known import spell_known
-from contextcaps.tagging.reasons import describe_move, describe_reasons
+from contextcaps.tagging.reasons import describe_reasons, describe_through
 
 __all__ = ["draw_legend", "write_explanation"]
 
@@ -31,7 +28,7 @@ def write_explanation(explanation: Explanation, image: Any, path: Path | str, ca
     """
     from contextcaps.documents.page import data_address, png_of, write_page
 
-    pixels = _small(photograph_of(image))
+    pixels = shrunk(photograph_of(image), _SIDE)
     scale = heat_map_scale(explanation)
     classes = [
         {
@@ -81,7 +78,7 @@ def _moves_table(explanation: Explanation) -> Table:
         Column("now", "{:.2f}".format),
         Column("through", align="left", wrap=True),
     )
-    rows = [(move.name, move.before, move.after, describe_move(move).rpartition(": ")[2]) for move in explanation.moves]
+    rows = [(move.name, move.before, move.after, describe_through(move)) for move in explanation.moves]
     return Table("", columns, rows, empty="No score changes by so much.")
 
 
@@ -102,12 +99,6 @@ def draw_legend(scale: float) -> Drawing:
     ):
         drawing.write("tick", place, 36, text, anchor)
     return drawing
-
-
-def _small(pixels: np.ndarray) -> np.ndarray:
-    image = Image.fromarray(pixels)
-    image.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
-    return np.asarray(image)
 
 
 def _signed(value: float) -> str:

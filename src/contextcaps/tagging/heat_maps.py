@@ -17,6 +17,7 @@ __all__ = [
     "heat_map_scale",
     "paint_heat_map",
     "photograph_of",
+    "shrunk",
     "with_legend",
     "write_heat_maps",
 ]
@@ -28,7 +29,7 @@ _MOST = 0.8
 _PALE = 50
 """Grey of the photograph's black, on which both colours are told apart."""
 _LEAST_WIDTH = 320
-"""Of a picture with a legend, in pixels."""
+"""Least width of a picture with a legend, in pixels; its words need so much."""
 _INK = (31, 41, 55)
 
 
@@ -40,6 +41,13 @@ def heat_map_scale(explanation: Explanation) -> float:
 def photograph_of(image: Any) -> np.ndarray:
     """Return an image's pixels [H, W, 3], uint8, at its own size; `image` is as for `Tagger.explain`."""
     return np.ascontiguousarray(pixels_of(image, None).transpose(1, 2, 0))
+
+
+def shrunk(pixels: np.ndarray, side: int) -> np.ndarray:
+    """Return a photograph [H, W, 3] whose longer side has so many pixels at most."""
+    image = Image.fromarray(pixels)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    return np.asarray(image)
 
 
 def paint_heat_map(cells: np.ndarray, pixels: np.ndarray, scale: float) -> np.ndarray:

@@ -7,7 +7,15 @@ from rich.text import Text
 from contextcaps.documents import MISSING, printable
 from contextcaps.tagging.explanation import ClassExplanation, Explanation, Move, spread
 
-__all__ = ["describe_move", "describe_reasons", "print_reasons", "reasons_of", "signed_part", "strongest_region"]
+__all__ = [
+    "describe_move",
+    "describe_reasons",
+    "describe_through",
+    "print_reasons",
+    "reasons_of",
+    "signed_part",
+    "strongest_region",
+]
 
 _NAMED = 3
 """Messages of other classes that a sentence names at most."""
@@ -57,12 +65,17 @@ def describe_reasons(explained: ClassExplanation) -> str:
 
     Such as: oven 0.91: the image +2.1 (mostly upper left), microwave +0.8, refrigerator +0.4, the rest −0.2
     """
+    return f"{_standing(explained)}: {_reasons(explained)}"
+
+
+def _reasons(explained: ClassExplanation) -> str:
+    """List the parts that a sentence names, and where in the image the first one is strongest."""
     where = strongest_region(explained.heat_map()) if explained.image > 0 else ""
     parts = [
         f"{name} {signed_part(value)}" + (f" ({where})" if place == 0 and where else "")
         for place, (name, value) in enumerate(reasons_of(explained))
     ]
-    return f"{_standing(explained)}: {', '.join(parts)}"
+    return ", ".join(parts)
 
 
 def describe_move(move: Move) -> str:
@@ -70,9 +83,14 @@ def describe_move(move: Move) -> str:
 
     Such as: sink 0.12 → 0.35: oven +1.1, refrigerator +0.1
     """
+    return f"{move.name} {move.before:.2f} → {move.after:.2f}: {describe_through(move)}"
+
+
+def describe_through(move: Move) -> str:
+    """Say through which classes known labels changed a score, such as: oven +1.1, refrigerator +0.1"""
     through = [f"{name} {signed_part(value)}" for name, value in move.through.items() if abs(value) >= _LEAST][:_NAMED]
     through += [f"several together {signed_part(move.groups)}"] if abs(move.groups) >= _LEAST else []
-    return f"{move.name} {move.before:.2f} → {move.after:.2f}: {', '.join(through) or MISSING}"
+    return ", ".join(through) or MISSING
 
 
 def signed_part(value: float) -> str:
@@ -91,9 +109,8 @@ def print_reasons(explanation: Explanation, console: Console | None = None) -> N
     if not any(each.is_tag for each in explanation.classes):
         lines.append(Text("  no tag", style="dim"))
     for each in explanation.classes:
-        start, colon, reasons = _divided(each)
-        line = Text(f"  {start}", style="cyan" if each.is_tag else "dim")
-        lines.append(line.append(f"{colon}{reasons}", style="default"))
+        line = Text(f"  {printable(_standing(each))}", style="cyan" if each.is_tag else "dim")
+        lines.append(line.append(f": {printable(_reasons(each))}", style="default"))
     if explanation.given:
         given = ", ".join(f"{name}={'yes' if there else 'no'}" for name, there in explanation.given.items())
         lines.append(Text(printable(f"what {given} moves"), style="bold"))
@@ -111,9 +128,3 @@ def _standing(explained: ClassExplanation) -> str:
         return f"{explained.name} given as {'present' if explained.given else 'absent'}"
     below = "" if explained.is_tag else f", below {explained.threshold:.2f}"
     return f"{explained.name} {explained.score:.2f}{below}"
-
-
-def _divided(explained: ClassExplanation) -> tuple[str, str, str]:
-    """Return what stands before the reasons, a colon, and the reasons."""
-    start, line = printable(_standing(explained)), printable(describe_reasons(explained))
-    return start, ": ", line[len(start) + 2 :]

@@ -27,7 +27,7 @@ from contextcaps.models.loading import DEFAULT_MODEL, load_model
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.score_bands import ScoreBands
 from contextcaps.models.trained import Trained
-from contextcaps.out_of_memory import NotEnoughMemory, is_out_of_memory
+from contextcaps.out_of_memory import memory_for
 from contextcaps.tagging.explanation import Explanation, explanation_of
 from contextcaps.tagging.known import known_row, place_of_class
 from contextcaps.tagging.pixels import as_images, name_of, pixels_of
@@ -184,10 +184,8 @@ class Tagger:
         if on_bad not in ("report", "stop"):
             raise ValueError(f"on_bad: expected 'report' or 'stop', got {on_bad!r}")
         thresholds = self.choose_thresholds(threshold, precision_at_least, recall_at_least)
-        if not isinstance(known, Mapping | None):
-            raise TypeError(f"known: expected class → True or False, such as {{'oven': True}}, got {known!r}")
-        known = dict(known or {})
         row = self._known_row(known)
+        known = dict(known or {})
         decoded = self._decoded(as_images(images), batch_size, workers or default_workers())
 
         def stream() -> Generator[Tagging, None, None]:  # so that wrong arguments are refused at the call
@@ -237,8 +235,10 @@ class Tagger:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _known_row(self, known: Mapping[str, bool]) -> Tensor | None:
+    def _known_row(self, known: Mapping[str, bool] | None) -> Tensor | None:
         """Check known labels and return them as the network takes them, [J]; None for none."""
+        if not isinstance(known, Mapping | None):
+            raise TypeError(f"known: expected class → True or False, such as {{'oven': True}}, got {known!r}")
         if not known:
             return None
         self.network.config.require_takes_known()
@@ -250,16 +250,9 @@ class Tagger:
         `known` are the known labels of each of them, [J]: 1 for present, 0 for absent, NaN for not known.
         """
         images = self._ready(images)
-        try:
-            with torch.inference_mode():
-                told = None if known is None else known.to(self.device).expand(len(images), -1)  # [B, J]
-                scores = self._folded(images, known=told).scores.float().cpu()  # [B, J]
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            raise NotEnoughMemory(
-                f"batch_size: {len(images)} images at once do not fit into the memory of {self.device}; try fewer"
-            ) from None
+        with torch.inference_mode(), memory_for(len(images), self.device):
+            told = None if known is None else known.to(self.device).expand(len(images), -1)  # [B, J]
+            scores = self._folded(images, known=told).scores.float().cpu()  # [B, J]
         return scores.clone()  # outside inference mode, so that callers may modify them
 
     def features(self, images: Tensor) -> Tensor:
@@ -299,9 +292,7 @@ class Tagger:
         asked = list(dict.fromkeys(classes or ()))
         for each in asked:
             place_of_class(each, self.classes, "classes")
-        if not isinstance(known, Mapping | None):
-            raise TypeError(f"known: expected class → True or False, such as {{'oven': True}}, got {known!r}")
-        row = self._known_row(known or {})  # [J]
+        row = self._known_row(known)  # [J]
         name = name_of(image, 0)
         try:
             pixels = pixels_of(image, self.network.config.image_size)
