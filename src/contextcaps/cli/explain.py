@@ -61,7 +61,7 @@ class ExplainImage(Command):
 
         asked = None if self.classes is None else parse_classes(self.classes, tagger.classes)
         explanation = tagger.explain(self.image, asked, known)
-        self._write(self.image, explanation, f"Tagged by {model} ({tagger.network.config.model}).")
+        self._write(self.image, explanation, f"Tagged by {model} ({tagger.config.model}).")
 
     def _require_places(self) -> None:
         """Refuse, before the work starts, what cannot be written."""

@@ -1,11 +1,11 @@
 """Decode image files to pixels and resize them; nothing else does.
 
 There are two ways, which agree. The fast one (the default) lets libjpeg decode at a half, quarter or eighth of the
-size where that leaves at least twice the target's height and width (`Image.draft`), and resizes with torch's
-antialiased kernel for bytes; the plain one decodes at full size and resizes with Pillow. Both use the same triangle
-filter. They agree to 1 of 255 levels without JPEG's scaling (other formats, or targets above half the image's size);
-with it, a photograph's pixels differ by at most `MEAN_TOLERANCE` levels on average and `MAX_TOLERANCE` at worst:
-JPEG's own filter is a little sharper.
+size where that leaves at least twice the target's height and width (`Image.draft`); the plain one decodes at full size.
+Both resize with Pillow's antialiased triangle filter, so that a model scores the same images with torch and without.
+They give the same pixels without JPEG's scaling (other formats, or targets above half the image's size); with it, a
+photograph's pixels differ by at most `MEAN_TOLERANCE` levels on average and `MAX_TOLERANCE` at worst: JPEG's own filter
+is a little sharper.
 
 The result is always [H, W, 3] bytes in RGB, upright:
 - EXIF's orientation is applied (all eight).
@@ -27,10 +27,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
-from torch.nn.functional import interpolate
 
 from contextcaps.data.decoding_limits import MAX_PIXELS, MAX_SCANNED, decoding_budget, scans
 from contextcaps.data.problems import DataError
@@ -83,14 +81,14 @@ def decode(
         image: an encoded file's bytes, its path, or pixels [H, W, 3] as bytes (which are only resized).
         size: (height, width), or one number for both; the image is squashed to it, its aspect ratio is not kept.
             None: as it is.
-        fast: scaled JPEG decoding and torch's resize; False: plain Pillow throughout.
+        fast: scaled JPEG decoding; False: all of its pixels are decoded.
 
     Raises:
         BadImage: the image cannot be read; the message says why.
     """
     height_width = None if size is None else checked_size(size)
     if isinstance(image, np.ndarray):
-        return _resize(_checked_pixels(image), height_width, fast)
+        return _resize(_checked_pixels(image), height_width)
     with _opened(image) as opened:
         orientation = _orientation(opened)
         if height_width is not None and orientation >= 5:  # stored lying down: resize it so, then turn
@@ -99,7 +97,7 @@ def decode(
         if fast and height_width is not None:
             opened.draft(None, (2 * height_width[1], 2 * height_width[0]))
         with _held(opened, full):
-            return np.ascontiguousarray(_turn(_resize(_rgb(opened), height_width, fast), orientation))
+            return np.ascontiguousarray(_turn(_resize(_rgb(opened), height_width), orientation))
 
 
 def decode_opened(opened: Image.Image, size: tuple[int, int] | int | None = None) -> np.ndarray:
@@ -111,7 +109,7 @@ def decode_opened(opened: Image.Image, size: tuple[int, int] | int | None = None
     height_width = None if size is None else checked_size(size)
     with _bad_image(), _held(opened, opened.width * opened.height):
         pixels = np.ascontiguousarray(_turn(_rgb(opened), _orientation(opened)))
-        return _resize(pixels, height_width, fast=True)
+        return _resize(pixels, height_width)
 
 
 def _held(opened: Image.Image, full: int) -> AbstractContextManager[None]:
@@ -306,14 +304,8 @@ def _rgb_of(opened: Image.Image, has_sixteen_bits: bool) -> np.ndarray:
     return np.array(opened.convert("RGB"))
 
 
-def _resize(pixels: np.ndarray, size: tuple[int, int] | None, fast: bool) -> np.ndarray:
+def _resize(pixels: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
     """Resize pixels [H, W, 3] to (height, width) with an antialiased triangle filter."""
     if size is None or pixels.shape[:2] == size:
         return pixels
-    if not fast:
-        return np.array(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))
-    if not pixels.flags.writeable or min(pixels.strides) <= 0:
-        pixels = pixels.copy()  # torch accepts no other
-    tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]  # [1, 3, H, W], channels last in memory
-    resized = interpolate(tensor, size=size, mode="bilinear", antialias=True)
-    return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())
+    return np.array(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))

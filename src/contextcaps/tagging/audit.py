@@ -141,7 +141,7 @@ def audit_labels(
         scores, bad = told_scores(tagger, part, batch_size, workers, on_bad, tell)  # [m, J]
         targets = torch.from_numpy(part.targets())  # [m, J]
         calibration = None
-        if tagger.network.config.takes_known:
+        if tagger.config.takes_known:
             logits = torch.logit(scores, eps=_EPS)  # [m, J]
             calibration = _fitted(logits, targets)
             scores = torch.sigmoid(scale_and_shift(logits, calibration))
@@ -158,7 +158,7 @@ def audit_labels(
         _suspicion(source, *judge_of[index], index, place, float(probabilities[index, place]))
         for index, place in suspected[order].tolist()
     )
-    told = all(judge.tagger.network.config.takes_known for judge in judges)
+    told = all(judge.tagger.config.takes_known for judge in judges)
     return Audit(source, probabilities, suspicions, told, tuple(problems))
 
 
@@ -186,7 +186,7 @@ def told_scores(
     """
     order = class_order(tagger.network, source)  # [J], of each of the model's classes among the source's
     found = torch.full((len(source), len(order)), math.nan)  # [n, J]
-    loader = StreamLoader(source, tagger.network.config.image_size, batch_size, workers=workers, on_bad=on_bad)
+    loader = StreamLoader(source, tagger.config.image_size, batch_size, workers=workers, on_bad=on_bad)
     for batch in loader:
         labels = labels_or_nan(batch.targets)[:, order]  # [B, J], classes as the model has them
         with torch.inference_mode(), memory_for(len(batch), tagger.device):
@@ -212,9 +212,9 @@ def _suspicion(
     sample, name = source.sample(index), source.classes[place]
     is_present = place in sample.labels
     explanation = None
-    if explains(tagger.network.config):
+    if explains(tagger.config):
         known = None
-        if tagger.network.config.takes_known:
+        if tagger.config.takes_known:
             open_ = {place, *sample.unknown}
             known = {each: k in sample.labels for k, each in enumerate(_names(tagger, source)) if k not in open_}
         asked = _names(tagger, source)[place]
@@ -232,4 +232,4 @@ def _suspicion(
 
 def _names(tagger: Tagger, source: Source) -> tuple[str, ...]:
     """Return what the model calls the source's classes, in the source's order; numbers, if it has no names."""
-    return source.classes if tagger.network.config.class_names is not None else tagger.classes
+    return source.classes if tagger.config.class_names is not None else tagger.classes
