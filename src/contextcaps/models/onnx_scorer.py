@@ -275,7 +275,7 @@ def _folded_weights(path: Path, file: OnnxFile, weights: WeightFile, eps: Any) -
                 f"{path}: needs the weight {name!r} of shape {list(shape)}, which has {list(array.shape)} in "
                 f"{weights.path}"
             )
-        found[given] = np.array(array, order="C", copy=None)
+        found[given] = np.asarray(array, order="C")
     return found
 
 
