@@ -1,6 +1,7 @@
 """contextcaps export."""
 
 import dataclasses
+import sys
 from typing import Annotated, Literal
 
 import tyro
@@ -38,7 +39,8 @@ class ExportModel(Command):
         from contextcaps.tagging.export import export
 
         found = export(**self.keywords())
+        print(f"{found.path}: {found.size / 1e6:.1f} MB")
         print(
-            f"{found.path}: {found.size / 1e6:.1f} MB; its scores differ by at most {found.difference:.1g} from PyTorch's on "
-            f"{found.images} images and on noise"
+            f"scores differ by at most {found.difference:.1g} from PyTorch's, on {found.images} images and on noise",
+            file=sys.stderr,
         )

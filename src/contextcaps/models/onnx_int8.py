@@ -25,7 +25,13 @@ def quantize(path: Path, images: np.ndarray, config: ModelConfig) -> None:
         config: of the network.
     """
     onnx = import_extra("onnx", "onnx", "export --int8")
-    from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        CalibrationMethod,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
 
     class Images(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:

@@ -74,7 +74,7 @@ def list_shipped() -> list[ShippedModel]:
     return [_describe(name, loading.SHIPPED / name) for name in loading.shipped_names()]
 
 
-def ship(model: str | Path, name: str, folder: Path | None = None) -> ShippedModel:
+def ship(model: str | Path, name: str, folder: Path | None = None, graph: bool = True) -> ShippedModel:
     """Put a trained model among the shipped ones, in half precision and without the folders of this machine.
 
     Beside its weights it gets its graph for ONNX Runtime, which has the same weights.
@@ -85,6 +85,7 @@ def ship(model: str | Path, name: str, folder: Path | None = None) -> ShippedMod
         model: a run's folder, or a model's.
         name: by which it will be loaded: small letters, digits, - and _.
         folder: of the shipped models; by default that of this package.
+        graph: write the graph for ONNX Runtime, too; without it PyTorch alone can compute the model.
 
     Raises:
         ValueError: there is no trained model, the name will not do, or a weight is too large for half precision.
@@ -114,7 +115,8 @@ def ship(model: str | Path, name: str, folder: Path | None = None) -> ShippedMod
             shutil.copyfile(source / CARD_FILE, place / CARD_FILE)
         network.save_pretrained(place, half=True)
         trained.write(place, network.config)
-        write_graph(place)
+        if graph:
+            write_graph(place)
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
         raise

@@ -17,6 +17,7 @@ from contextcaps.data.decoding import decode_samples
 from contextcaps.data.problems import DataError
 from contextcaps.data.source_registry import open_source
 from contextcaps.extras import import_extra
+from contextcaps.models.explainable import require_explainable
 from contextcaps.models.loading import load_model
 from contextcaps.models.onnx_scorer import METADATA, ONNX_FORMAT, open_onnx_file
 
@@ -83,7 +84,9 @@ def export(
     if int8 and to != "onnx":
         raise ValueError("int8: is for --to onnx")
     if int8 and data is None:
-        raise ValueError("int8: needs photographs that the model has not learned from, to choose ranges by: --data SOURCE")
+        raise ValueError(
+            "int8: needs photographs that the model has not learned from, to choose ranges by: --data SOURCE"
+        )
     path = Path(f"{Path(model).name.replace(':', '-')}{_SUFFIXES[to]}") if out is None else out
     if path.suffix != _SUFFIXES[to]:
         raise ValueError(f"--out {path}: expected a name that ends in {_SUFFIXES[to]}")
@@ -91,6 +94,8 @@ def export(
     if to == "onnx":
         import_extra("onnxscript", "onnx", "export --to onnx")
     network, trained = load_model(model)
+    if explain:
+        require_explainable(network.config)
     from contextcaps.models.torch_scorer import TorchScorer
 
     scorer = TorchScorer(network, "cpu")
@@ -102,7 +107,9 @@ def export(
         else:
             _write_torch(network, trained, file, explain)
         checked = images[:_CHECKED]
-        difference = _compared(file, scorer, checked, explain, int8) if to == "onnx" else _compared_torch(file, scorer, checked)
+        difference = (
+            _compared(file, scorer, checked, explain, int8) if to == "onnx" else _compared_torch(file, scorer, checked)
+        )
         size = file.stat().st_size
         os.replace(file, path)
     return Exported(path, size, difference, len(checked))
@@ -134,11 +141,9 @@ def _write_torch(network: "CapsuleNetwork", trained: "Trained | None", path: Pat
     import torch
 
     from contextcaps.models import onnx_export
-    from contextcaps.models.explainable import explains
     from contextcaps.models.files import FORMAT
 
-    explained = explain and explains(network.config)
-    module = onnx_export.Exported(network.folded(begins_with_zeros=False), explained).eval()
+    module = onnx_export.Exported(network.folded(begins_with_zeros=False), explain).eval()
     inputs = tuple(each for each in onnx_export.example_of(network) if each is not None)
     batch = torch.export.Dim("batch")
     axes = tuple({0: batch} for _ in inputs)
@@ -172,7 +177,9 @@ def _compared(path: Path, expected: "TorchScorer", images: np.ndarray, explain: 
                 found_part, wanted_part = getattr(one, name), getattr(other, name)
                 apart = 0.0 if wanted_part is None else float(np.abs(found_part - wanted_part).max())
                 if not apart <= _PARTS_TOLERANCE:
-                    raise ValueError(f"export: {name} differ from PyTorch's by {apart:.2g}, more than {_PARTS_TOLERANCE:g}")
+                    raise ValueError(
+                        f"export: {name} differ from PyTorch's by {apart:.2g}, more than {_PARTS_TOLERANCE:g}"
+                    )
     return most
 
 
@@ -194,7 +201,7 @@ def _compared_torch(path: Path, expected: "TorchScorer", images: np.ndarray) -> 
 
 
 def _cases(expected: "TorchScorer", images: np.ndarray) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return batches of one image, of some, and of an odd number of noise; the last with a known label, if it may be."""
+    """Return batches of one image, of some, and of an odd number of noise; the last with a known label, if it can."""
     random = np.random.default_rng(0)
     noise: Any = random.integers(0, 256, (3, *images.shape[1:]), dtype=np.uint8)
     known = None
