@@ -120,8 +120,6 @@ def test_the_shipped_model_has_a_graph_of_its_weights() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--int8"], "int8: needs photographs that the model has not learned from"),
-        (["--int8", "--to", "torch"], "int8: is for --to onnx"),
         (["--out", "a.bin"], "--out a.bin: expected a name that ends in .onnx"),
         (["--to", "torch", "--out", "a.onnx"], "--out a.onnx: expected a name that ends in .pt2"),
     ],

@@ -26,13 +26,10 @@ class ExportModel(Command):
     """onnx: for contextcaps tag --model FILE without torch, and for other programs; torch: a .pt2 file."""
     out: File = None
     """The file to write; by default the model's name in this folder."""
-    int8: Flag = False
-    """Convolutions in 8 bits: a smaller file, and other scores. Needs --data."""
     explain: Flag = False
     """Add what contextcaps explain needs."""
     data: Annotated[str | None, tyro.conf.arg(metavar="SOURCE")] = None
-    """Images to compare on, and with --int8 to choose ranges by, which the model has not learned from; drawn scenes by
-    default."""
+    """Images to compare on, besides noise; drawn scenes by default."""
 
     def run(self) -> None:
         require_location(self.data)

@@ -31,13 +31,11 @@ __all__ = ["Exported", "Target", "export"]
 Target = Literal["onnx", "torch"]
 
 TOLERANCE = 1e-4
-"""Scores may differ so much from PyTorch's; those of int8 are measured instead."""
+"""Scores may differ so much from PyTorch's."""
 _PARTS_TOLERANCE = 1e-3
 """Logits and their parts may; they go beyond 1."""
 _CHECKED = 8
 """Images of the data that are compared, besides noise."""
-_CALIBRATED = 64
-"""Images whose activations set the ranges of int8."""
 _SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torch": ".pt2"}
 
 
@@ -59,7 +57,6 @@ def export(
     to: Target = "onnx",
     out: Path | None = None,
     *,
-    int8: bool = False,
     explain: bool = False,
     data: str | None = None,
 ) -> Exported:
@@ -69,10 +66,8 @@ def export(
         model: as for `contextcaps.load`, but no ONNX file.
         to: "onnx", or "torch" for `torch.export`.
         out: the file; by default the model's name in this folder.
-        int8: weights and activations of convolutions in 8 bits, an ONNX file of a third of the size.
         explain: add the outputs that `Tagger.explain` needs.
-        data: a source of images to compare on, and with `int8` to choose ranges by: photographs that the model has not
-            learned from. Drawn scenes by default.
+        data: a source of images to compare on, besides noise; drawn scenes by default.
 
     Raises:
         ImportError: the extra `onnx` is missing.
@@ -81,12 +76,6 @@ def export(
     """
     if to not in _SUFFIXES:
         raise ValueError(f"to: expected 'onnx' or 'torch', got {to!r}")
-    if int8 and to != "onnx":
-        raise ValueError("int8: is for --to onnx")
-    if int8 and data is None:
-        raise ValueError(
-            "int8: needs photographs that the model has not learned from, to choose ranges by: --data SOURCE"
-        )
     path = Path(f"{Path(model).name.replace(':', '-')}{_SUFFIXES[to]}") if out is None else out
     if path.suffix != _SUFFIXES[to]:
         raise ValueError(f"--out {path}: expected a name that ends in {_SUFFIXES[to]}")
@@ -99,42 +88,33 @@ def export(
     from contextcaps.models.torch_scorer import TorchScorer
 
     scorer = TorchScorer(network, "cpu")
-    images = _images(data, network.config.image_size, _CALIBRATED if int8 else _CHECKED)
+    images = _images(data, network.config.image_size)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as made:
         file = Path(made) / path.name
         if to == "onnx":
-            _write_onnx(network, trained, file, explain, images if int8 else None)
+            _write_onnx(network, trained, file, explain)
         else:
             _write_torch(network, trained, file, explain)
-        checked = images[:_CHECKED]
-        difference = (
-            _compared(file, scorer, checked, explain, int8) if to == "onnx" else _compared_torch(file, scorer, checked)
-        )
+        difference = _compared(file, scorer, images, explain) if to == "onnx" else _compared_torch(file, scorer, images)
         size = file.stat().st_size
         os.replace(file, path)
-    return Exported(path, size, difference, len(checked))
+    return Exported(path, size, difference, len(images))
 
 
-def _images(data: str | None, size: tuple[int, int], count: int) -> np.ndarray:
+def _images(data: str | None, size: tuple[int, int]) -> np.ndarray:
     """Return images [n, 3, H, W], as bytes, spread over a source."""
-    source = open_source("scenes", count=count, size=min(size), seed=0) if data is None else open_source(data)
-    indices = np.unique(np.linspace(0, len(source) - 1, count).astype(int)) if len(source) else np.arange(0)
+    source = open_source("scenes", count=_CHECKED, size=min(size), seed=0) if data is None else open_source(data)
+    indices = np.unique(np.linspace(0, len(source) - 1, _CHECKED).astype(int)) if len(source) else np.arange(0)
     images = decode_samples(source, indices, size).images
     if not len(images):
         raise DataError(f"{source.name}: none of its images can be read")
     return images
 
 
-def _write_onnx(
-    network: "CapsuleNetwork", trained: "Trained | None", path: Path, explain: bool, calibration: np.ndarray | None
-) -> None:
+def _write_onnx(network: "CapsuleNetwork", trained: "Trained | None", path: Path, explain: bool) -> None:
     from contextcaps.models.onnx_export import model_of
 
     path.write_bytes(model_of(network, trained, explain).SerializeToString())
-    if calibration is not None:
-        from contextcaps.models.onnx_int8 import quantize
-
-        quantize(path, calibration, network.config)
 
 
 def _write_torch(network: "CapsuleNetwork", trained: "Trained | None", path: Path, explain: bool) -> None:
@@ -162,16 +142,16 @@ def _write_torch(network: "CapsuleNetwork", trained: "Trained | None", path: Pat
     torch.export.save(program, path, extra_files={METADATA: json.dumps(document, ensure_ascii=False)})
 
 
-def _compared(path: Path, expected: "TorchScorer", images: np.ndarray, explain: bool, int8: bool) -> float:
+def _compared(path: Path, expected: "TorchScorer", images: np.ndarray, explain: bool) -> float:
     """Compare a file with PyTorch, as tagging will open it; return the largest difference of a score."""
     scorer, _ = open_onnx_file(path)
     most = 0.0
     for batch, known in _cases(expected, images):
         found, wanted = scorer.scores(batch, known), expected.scores(batch, known)
         most = max(most, float(np.abs(found - wanted).max()))
-        if not np.isfinite(found).all() or (not int8 and most > TOLERANCE):
+        if not np.isfinite(found).all() or most > TOLERANCE:
             raise ValueError(f"export: the file's scores differ from PyTorch's by {most:.2g}, more than {TOLERANCE:g}")
-    if explain and not int8:
+    if explain:
         for one, other in zip(scorer.parts(images[0]), expected.parts(images[0]), strict=True):
             for name in ("logits", "evidence", "branch", "messages", "length_capsules"):
                 found_part, wanted_part = getattr(one, name), getattr(other, name)
