@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo check test lint format docs figures clean
+.PHONY: demo check test lint format docs page figures clean
 
 demo: .venv/.ready
 	$(BIN)/contextcaps demo
@@ -26,6 +26,11 @@ format: .venv/.ready
 
 docs: .venv/.ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
+page: .venv/.ready  # the page that tags in a browser, into web/dist; needs Node.js
+	cd web && npm install --no-audit --no-fund
+	$(BIN)/contextcaps export coco80 --explain --out web/tagger.onnx
+	cd web && node build.mjs tagger.onnx
 
 figures: .venv/.ready
 	$(BIN)/python docs/figures/architecture.py

@@ -55,7 +55,13 @@ def read(source: Source, size: tuple[int, int], count: int | None) -> tuple[np.n
     return images, labels
 
 
-def quantize(path: Path, into: Path, images: np.ndarray, classes: int, takes_known: bool) -> None:
+def quantize(
+    path: Path, into: Path, images: np.ndarray, classes: int, takes_known: bool, kept: tuple[int, int]
+) -> None:
+    """Write a model with convolutions in int8, but for the `kept` first and last ones."""
+    convolutions = [node.name for node in onnx.load(path).graph.node if node.op_type == "Conv"]
+    first, last = kept
+
     class Images(CalibrationDataReader):
         def __init__(self) -> None:
             starts = range(0, len(images), _BATCH)
@@ -74,6 +80,7 @@ def quantize(path: Path, into: Path, images: np.ndarray, classes: int, takes_kno
         weight_type=QuantType.QInt8,
         calibrate_method=CalibrationMethod.MinMax,
         op_types_to_quantize=["Conv"],
+        nodes_to_exclude=convolutions[:first] + convolutions[len(convolutions) - last :],
     )
 
 
@@ -95,6 +102,8 @@ def main() -> None:
     parser.add_argument("--calibrate", required=True, metavar="SOURCE")
     parser.add_argument("--data", required=True, metavar="SOURCE")
     parser.add_argument("--images", type=int, help="so many images of the data only, spread over them")
+    parser.add_argument("--first", type=int, default=3, help="convolutions that stay in fp32 at the beginning")
+    parser.add_argument("--last", type=int, default=8, help="and at the end")
     words = parser.parse_args()
     logging.disable(logging.WARNING)
     network, trained = load_model(words.model)
@@ -105,7 +114,7 @@ def main() -> None:
         whole, basic, small = (Path(folder) / f"{name}.onnx" for name in ("whole", "basic", "int8"))
         whole.write_bytes(model_of(network, trained, explained=False).SerializeToString())
         session(whole, 1, basic)
-        quantize(basic, small, calibration, config.num_classes, config.takes_known)
+        quantize(basic, small, calibration, config.num_classes, config.takes_known, (words.first, words.last))
         onnx.checker.check_model(str(small))
         print(
             f"{words.model}, {len(images)} images, {usable_cores()} cores; ms of an image in batches of {_BATCH}, least"

@@ -36,10 +36,13 @@ def saved(folder, name: str):
     return network
 
 
-def presets():
-    for name in contextcaps.list_models():
-        marks = () if name in QUICK else pytest.mark.long if name in LONG else pytest.mark.slow
-        yield pytest.param(name, marks=marks)
+def presets() -> list:
+    """Quick where one is enough, all of them with `-m slow`: an export takes as long as it has operators."""
+
+    def marks(name: str):
+        return () if name in QUICK else pytest.mark.long if name in LONG else pytest.mark.slow
+
+    return [pytest.param(name, marks=marks(name)) for name in contextcaps.list_models()]
 
 
 @pytest.mark.parametrize("name", presets())

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from typing import cast
 
 import numpy as np
 import torch
@@ -57,6 +58,10 @@ class TorchScorer:
             features = self.features(image[None])  # [1, C, H, W]
             told = () if known is None else (torch.from_numpy(known).to(self.device)[None],)  # [1, J]
             return [_of_first(found) for found in decompose(self.network, features, None, *told)]
+
+    def compile(self) -> None:
+        """Let `torch.compile` compute the scores; the first call and each new batch size then take long."""
+        self._folded = cast(CapsuleNetwork, torch.compile(self._folded, dynamic=False))
 
     def require_explainable(self) -> None:
         require_explainable(self.config)
