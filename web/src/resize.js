@@ -3,8 +3,16 @@
 
 const PRECISION = 22; // bits after the point: 32 - 8 - 2
 
-/** Return pixels [height, width, 3] of RGBA pixels [fromHeight, fromWidth, 4]; alpha is left out. */
-export function resize(rgba, fromWidth, fromHeight, width, height) {
+/**
+ * Return pixels [height, width, 3] of RGBA pixels [fromHeight, fromWidth, 4]; alpha is left out.
+ *
+ * `isStoredLying`: the file's rows are the columns here. They come first, as each pass rounds to bytes.
+ */
+export function resize(rgba, fromWidth, fromHeight, width, height, isStoredLying) {
+  if (isStoredLying) {
+    const columns = along(rgba, fromHeight, fromWidth, height, 4 * fromWidth, 4, 3, 3 * fromWidth);
+    return along(columns, fromWidth, height, width, 3, 3 * fromWidth, 3 * width, 3); // [height, width, 3]
+  }
   const rows = along(rgba, fromWidth, fromHeight, width, 4, 4 * fromWidth, 3 * width, 3); // [fromHeight, width, 3]
   return along(rows, fromHeight, width, height, 3 * width, 3, 3, 3 * width); // [height, width, 3]
 }

@@ -2,6 +2,7 @@
 
 import * as ort from "onnxruntime-web/wasm";
 import { readMetadata } from "./metadata.js";
+import { isStoredLying } from "./orientation.js";
 import { resize } from "./resize.js";
 
 const FORMAT = "contextcaps-onnx-1";
@@ -31,12 +32,12 @@ export class Tagger {
   /**
    * Return the scores of a photograph, and a function that gives a class's evidence by position.
    *
-   * @param {{data: Uint8ClampedArray, width: number, height: number}} pixels RGBA.
+   * @param {ImageData} pixels as `pixelsOf` gives them.
    * @param {Map<string, boolean>} known labels that are known.
    */
   async tag(pixels, known = new Map()) {
     const [height, width] = this.config.image_size;
-    const small = resize(pixels.data, pixels.width, pixels.height, width, height); // [H, W, 3]
+    const small = resize(pixels.data, pixels.width, pixels.height, width, height, pixels.isStoredLying); // [H, W, 3]
     const planes = new Uint8Array(small.length); // [3, H, W]
     const area = width * height;
     for (let place = 0; place < area; place++) {
@@ -94,5 +95,7 @@ export async function pixelsOf(file) {
   context.fillStyle = "white";
   context.fillRect(0, 0, image.width, image.height);
   context.drawImage(image, 0, 0);
-  return context.getImageData(0, 0, image.width, image.height);
+  const pixels = context.getImageData(0, 0, image.width, image.height);
+  pixels.isStoredLying = isStoredLying(new Uint8Array(await file.arrayBuffer()));
+  return pixels;
 }

@@ -182,7 +182,7 @@ def _cumulative_product() -> Any:
 
     exp(Σ log|x|) · (−1)^(number of factors below 0): exact for the signs that CORR multiplies.
     """
-    from onnxscript import opset18 as op
+    op: Any = import_extra("onnxscript", "onnx", "export --to onnx").opset18
 
     def product(values: Any, dim: int, dtype: Any = None) -> Any:
         axis, zero = op.Constant(value_int=dim), op.CastLike(op.Constant(value_float=0.0), values)
