@@ -7,7 +7,7 @@ import torch
 from test_leave_one_out import network_of
 
 from contextcaps.models import told as module
-from contextcaps.models.questions import expected_drops
+from contextcaps.models.expected_drops import expected_drops
 
 NOT_KNOWN = math.nan
 LABELS = torch.tensor(
