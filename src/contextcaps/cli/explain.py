@@ -98,7 +98,8 @@ class ExplainImage(Command):
         from contextcaps.atomic import write_atomically
         from contextcaps.tagging.relations import draw_relations, label_relations, strongest_relations
 
-        relations, of_labels, data = strongest_relations(tagger.network, tagger.classes), (), ""
+        relations = strongest_relations(tagger.network, tagger.classes)
+        of_labels, data = relations[:0], ""
         if self.data is not None:
             from contextcaps.data import open_source
             from contextcaps.evaluation.scoring import class_order
