@@ -53,19 +53,22 @@ def main() -> None:
     parser.add_argument("--model", default="coco80")
     parser.add_argument("--images", type=int, default=400, help="so many of them, drawn with seed 0")
     parser.add_argument("--curves", type=int, default=150, help="of which so many have curves of deletion")
+    parser.add_argument("--minutes", type=float, default=60, help="stop after so many; then there are fewer images")
     parser.add_argument("--gradients", type=int, default=20, help="steps of integrated gradients")
     parser.add_argument("--resamples", type=int, default=1000)
     parser.add_argument("--sheets", type=Path, help="write contact sheets; they hold photographs")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     tagger = contextcaps.load(arguments.model, "cpu")
-    source = open_source(arguments.data, **({} if arguments.split is None else {"split": arguments.split}))
+    source = open_source(
+        arguments.data, on_bad="skip", **({} if arguments.split is None else {"split": arguments.split})
+    )
     order = class_order(tagger.network, source)
     methods = methods_of(tagger, arguments.gradients)
     random = np.random.default_rng(0)
     found: dict[str, dict[str, list[float]]] = {name: {} for name in methods}
     shown = []
-    done = 0
+    done, started = 0, time.perf_counter()
     for index in random.permutation(len(source)).tolist():
         sample = source.sample(index)
         places = [label for label in sample.labels if inside_of(sample, label, (7, 7)).any()]
@@ -86,8 +89,9 @@ def main() -> None:
                 shown.append((values["energy"], sample, label, cells))
         found["parts"].setdefault("forward ms", []).append(forward_time(tagger, pixels))
         done += 1
-        if done == arguments.images:
+        if done == arguments.images or time.perf_counter() - started > 60 * arguments.minutes:
             break
+    print(f"{done} images, of which {min(done, arguments.curves)} with curves")
     rows = {name: summary(values, arguments.resamples) for name, values in found.items()}
     peers = [name for name in rows if name not in ("parts", "random", "centre")]
     for name, row in rows.items():

@@ -61,21 +61,25 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     tagger = contextcaps.load(arguments.model)
-    source = open_source(arguments.data, **({} if arguments.split is None else {"split": arguments.split}))
+    source = open_source(
+        arguments.data, on_bad="skip", **({} if arguments.split is None else {"split": arguments.split})
+    )
     chosen = drawn_images(len(source), arguments.images)
     features, targets = features_of(tagger, source, chosen, arguments.features)  # [n, C, H, W], [n, J]
     found = []
+    seen = None if arguments.train_folds else ready(tagger.network, features, torch.arange(len(features)))
     for kind, share in CELLS:
         plantings = []
         for seed in range(arguments.seeds):
             labels, is_error = plant(targets, kind, share, seed)
-            if arguments.train_folds is None:
+            if seen is not None:
                 labels = labels[:, class_order(tagger.network, source)]
                 is_error = is_error[:, class_order(tagger.network, source)]
-                parts = [(tagger.network, torch.arange(len(labels)))]
+                parts = seen
             else:
-                parts = list(trained_folds(tagger, source, chosen, features, labels, arguments))
-            plantings.append((rankings(parts, features, labels), labels, is_error))
+                networks = trained_folds(tagger, source, chosen, features, labels, arguments)
+                parts = [part for network, fold in networks for part in ready(network, features, fold)]
+            plantings.append((rankings(parts, labels), labels, is_error))
         row = {"kind": kind, "share": share, "errors": int(plantings[0][2].sum())}
         row |= measured(plantings, arguments.resamples)
         found.append(row)
@@ -169,17 +173,19 @@ def train_head(
             schedule.step()
 
 
-def rankings(
-    parts: list[tuple[contextcaps.CapsuleNetwork, Tensor]], features: Tensor, labels: Tensor
-) -> dict[str, np.ndarray]:
+def ready(network: contextcaps.CapsuleNetwork, features: Tensor, images: Tensor) -> list[tuple[Tensor, Told]]:
+    """Return batches of images [m], ready to be told labels."""
+    with torch.inference_mode():
+        return [(rows, Told(network, features[rows].float())) for rows in images.split(BATCH)]
+
+
+def rankings(parts: list[tuple[Tensor, Told]], labels: Tensor) -> dict[str, np.ndarray]:
     """Return name → how suspicious each label is, [n, J]."""
     plain, told = torch.zeros(labels.shape), torch.zeros(labels.shape)
-    for network, images in parts:
-        for rows in images.split(BATCH):
-            with torch.inference_mode():
-                ready = Told(network, features[rows].float())
-                plain[rows] = ready.scores(torch.full((len(rows), 1, labels.shape[1]), torch.nan))[:, 0]
-                told[rows] = leave_one_out_told(ready, labels[rows].float())
+    with torch.inference_mode():
+        for rows, images in parts:
+            plain[rows] = images.scores(torch.full((len(rows), 1, labels.shape[1]), torch.nan))[:, 0]
+            told[rows] = leave_one_out_told(images, labels[rows].float())
     sign = np.where(labels.numpy() == 1, -1, 1)
     logits = {name: torch.logit(each.double(), eps=1e-7) for name, each in (("plain", plain), ("told", told))}
     found = {"loss": sign * logits["plain"].numpy(), "loss, told": sign * logits["told"].numpy()}

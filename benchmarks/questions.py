@@ -47,7 +47,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     tagger = contextcaps.load(arguments.model)
-    source = open_source(arguments.data, **({} if arguments.split is None else {"split": arguments.split}))
+    source = open_source(
+        arguments.data, on_bad="skip", **({} if arguments.split is None else {"split": arguments.split})
+    )
     everything = arguments.features is not None and arguments.features.is_file()
     chosen = drawn_images(len(source), arguments.images)
     features, targets = features_of(
