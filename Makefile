@@ -36,6 +36,7 @@ figures: .venv/.ready
 	$(BIN)/python docs/figures/architecture.py
 	$(BIN)/python docs/figures/scenes.py
 	$(BIN)/python docs/figures/photographs.py
+	$(BIN)/python docs/figures/explanation.py
 	$(BIN)/python docs/figures/evidence.py
 
 clean:
