@@ -14,6 +14,7 @@ import torch
 from whole_files import Opener, write_kinds
 
 from contextcaps.cli import dispatch
+from contextcaps.data import decoding_process
 from contextcaps.out_of_memory import is_out_of_memory
 
 __all__ = ["work"]
@@ -40,6 +41,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def peak_elsewhere() -> int:
+    """Return the most bytes that a process which decodes images has held."""
+    texts = [Path(f"/proc/{each.process.pid}/status").read_text() for each in decoding_process._idle]
+    peaks = [int(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith("VmHWM")]
+    return 1024 * max(0, *peaks, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+
+
 def work(kind: str, numbers: list[int], seed: int, home: Path, results: "multiprocessing.Queue[tuple]") -> None:
     """Try the cases of these numbers, one after the other."""
     warnings.simplefilter("ignore")
@@ -61,6 +69,6 @@ def work(kind: str, numbers: list[int], seed: int, home: Path, results: "multipr
         results.put((number, "begun", "", 0.0))
         start = time.perf_counter()
         outcome, error = attempt(opener, path)
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - begun
+        used = max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - begun, peak_elsewhere())
         results.put((number, "memory" if used > BYTES else outcome, error, time.perf_counter() - start))
     results.put((-1, "ended", "", 0.0))
