@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo check test lint format docs page figures clean
+.PHONY: demo check test lint format docs page figures hashes clean
 
 demo: .venv/.ready
 	$(BIN)/contextcaps demo
@@ -38,6 +38,9 @@ figures: .venv/.ready
 	$(BIN)/python docs/figures/photographs.py
 	$(BIN)/python docs/figures/explanation.py
 	$(BIN)/python docs/figures/evidence.py
+
+hashes: .venv/.ready
+	$(BIN)/python .ci/hashes.py
 
 clean:
 	rm -rf .venv dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -12,8 +12,8 @@ from contextcaps.models import create_model, hub, model_config
 from contextcaps.models.loading import load_model
 from contextcaps.models.shipped import ship
 from contextcaps.training.config import TrainConfig
+from contextcaps.training.resolved import with_absolute_places
 from contextcaps.training.starting import StartingModel, starting_model, with_starting_model
-from contextcaps.training.trainer import with_absolute_places
 
 SMALL = {"data": "scenes?count=60&size=32", "backbone": "small", "epochs": 1, "batch_size": 20, "progress": False}
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from contextcaps.cores import usable_cores
+from contextcaps.data.decoding_process import stoppable
 from contextcaps.data.images import BadImage, decode, image_size, resize_mask
 from contextcaps.data.problems import DataError, Problem
 from contextcaps.data.sample import Boxes, Sample
@@ -193,6 +194,9 @@ def map_in_order(
 ) -> Iterator[Result]:
     """Yield `function` of each task, in the tasks' order; at most `ahead` results wait to be asked for."""
     waiting: deque[Future[Result]] = deque()
+    stop = threading.Event()
+    if isinstance(pool, ThreadPoolExecutor):  # whose shutdown waits for what has begun
+        function = stoppable(function, stop)
     try:
         for task in tasks:
             waiting.append(pool.submit(function, task))
@@ -203,6 +207,7 @@ def map_in_order(
     finally:
         for future in waiting:
             future.cancel()
+        stop.set()
 
 
 def _wants_processes(source: Source, chunks: Sequence[np.ndarray]) -> bool:
