@@ -16,6 +16,7 @@ LARGE = 2**31
 
 _LONGEST_LINE = 2**26  # of what is no text, such as a disk's holes, one line may be all
 _MOST_DIGITS = 19  # of a whole number: those of 64 bits
+_KERNEL = ("/proc/", "/sys/")
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -45,6 +46,8 @@ def require_plain(path: Path, folder: Path | None = None, most: int | None = Non
     for is_kind, kind in _KINDS:
         if is_kind(found.st_mode):
             raise NotPlain(f"{path}: {kind}; expected a plain file")
+    if not found.st_size and str(path.resolve()).startswith(_KERNEL):  # to read some of them would wait for ever
+        raise NotPlain(f"{path}: a file of the kernel; expected a plain file")
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
         raise NotPlain(f"{path}: a link out of {folder}; links are followed only inside it: put the file itself there")
     if most is not None and found.st_size > most:

@@ -11,6 +11,7 @@ from trees_voc import voc_tree
 
 from contextcaps.data import DataError, open_source
 from contextcaps.data.images import BadImage, decode
+from contextcaps.data.sources.coco_files import looks_like_coco
 from contextcaps.data.vocabulary import read_classes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in this system's folders")
@@ -161,3 +162,12 @@ def test_an_image_without_end(tmp_path: Path) -> None:
     with_holes(tmp_path / "a.png")
     with pytest.raises(BadImage, match=r"^1,099,511,627,776 bytes: files of more than 1,073,741,824 are not decoded$"):
         decode(tmp_path / "a.png", 8)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="needs Linux")
+def test_a_link_to_a_file_of_the_kernel_is_not_read(tmp_path: Path) -> None:
+    path = next((coco_tree(tmp_path) / "annotations").glob("*train*.json"))
+    path.unlink()
+    path.symlink_to("/proc/kmsg")  # to read it would wait for the next message
+    assert not looks_like_coco(path)
+    assert "cannot be read" in said(f"coco:{path}") or "a file of the kernel" in said(f"coco:{path}")
