@@ -17,6 +17,7 @@ from contextcaps.cli.evaluate import Evaluate
 from contextcaps.cli.explain import ExplainImage
 from contextcaps.cli.models import Models
 from contextcaps.cli.parsing import did_you_mean, parse, pointing_at_help
+from contextcaps.cli.serve import Serve
 from contextcaps.cli.streams import lasting_streams
 from contextcaps.cli.tag import TagImages
 from contextcaps.cli.train import Train
@@ -34,6 +35,7 @@ COMMANDS: Group = {
     "tag": TagImages,
     "explain": ExplainImage,
     "audit": AuditLabels,
+    "serve": Serve,
     "demo": DemoCommand,
     "ablate": Ablate,
     "models": Models,

@@ -195,7 +195,7 @@ class Tagger:
                     scores = iter(self.scores(torch.from_numpy(np.stack(readable)), row) if readable else ())  # [J]
                     for name, pixels in batch:
                         if isinstance(pixels, np.ndarray):
-                            tagging = self._tagging(name, next(scores), thresholds, top_k, known)
+                            tagging = self.tagging_of(name, next(scores), thresholds, top_k, known)
                         else:
                             tagging = Tagging(name, (), error=pixels)
                         if tagging.error is not None and on_bad == "stop":
@@ -289,10 +289,8 @@ class Tagger:
         require_explainable(self.network.config)
         if isinstance(classes, str) or not isinstance(classes, Iterable | None):
             raise TypeError(f"classes: expected names of classes, such as ['oven'], got {classes!r}")
-        asked = list(dict.fromkeys(classes or ()))
-        for each in asked:
-            place_of_class(each, self.classes, "classes")
-        row = self._known_row(known)  # [J]
+        asked = self._asked(classes or ())
+        self._known_row(known)
         name = name_of(image, 0)
         try:
             pixels = pixels_of(image, self.network.config.image_size)
@@ -300,14 +298,41 @@ class Tagger:
             raise DataError(f"{name if isinstance(name, str) else 'the image'}: {error}") from None
         with torch.inference_mode():
             features = self.features(torch.from_numpy(pixels[None]))  # [1, C, H, W]
-            told = () if row is None else (row.to(self.device)[None],)  # [1, J]
-            *before, found = decompose(self.network, features, None, *told)
+        return self.explain_features(name, features, asked, known)
+
+    def explain_features(
+        self,
+        name: str | int,
+        features: Tensor,
+        classes: Iterable[str] = (),
+        known: Mapping[str, bool] | None = None,
+        since: Mapping[str, bool] | None = None,
+    ) -> Explanation:
+        """Return what `explain` does, from the features [1, C, H, W] of an image of this name.
+
+        `since` are labels that were known before: moves are those since then, by default since nothing was.
+        """
+        asked = self._asked(classes)
+        rows = [
+            None if row is None else row.to(self.device)[None]  # [1, J]
+            for row in (self._known_row(since), self._known_row(known))
+        ]
+        has_moved = dict(since or {}) != dict(known or {})
+        with torch.inference_mode():
+            *before, found = decompose(self.network, features, *(rows if has_moved else rows[1:]))
         if not bool(found.logits.isfinite().all()):
             raise ValueError("the model gives scores that are no numbers: are its weights damaged?")
         plain = before[0] if before else None
         return explanation_of(name, found, plain, self.classes, self.thresholds, asked, known or {})
 
-    def _tagging(
+    def _asked(self, classes: Iterable[str]) -> list[str]:
+        """Check that there are such classes to explain, and return each once."""
+        asked = list(dict.fromkeys(classes))
+        for each in asked:
+            place_of_class(each, self.classes, "classes")
+        return asked
+
+    def tagging_of(
         self,
         name: str | int,
         scores: Tensor,
@@ -315,6 +340,7 @@ class Tagger:
         top_k: int | None,
         known: Mapping[str, bool],
     ) -> Tagging:
+        """Return the result for an image of such scores [J]; `thresholds` [J] are those of `choose_thresholds`."""
         if not bool(scores.isfinite().all()):
             return Tagging(name, (), error="the model gives scores that are no numbers: are its weights damaged?")
         order = scores.argsort(descending=True, stable=True)  # [J], equal scores in the classes' order
