@@ -11,9 +11,11 @@ from starlette.responses import JSONResponse, Response
 
 from contextcaps.serving.api import api_routes
 from contextcaps.serving.config import ServeConfig
+from contextcaps.serving.downloads import download_routes
 from contextcaps.serving.engine import Engine
 from contextcaps.serving.guard import Guard
 from contextcaps.serving.operations import operation_routes
+from contextcaps.serving.pages import page_routes
 from contextcaps.serving.photographs import photograph_routes
 from contextcaps.serving.refusals import Refused, refusal
 from contextcaps.serving.service import Service
@@ -49,7 +51,9 @@ def create_app(config: ServeConfig, engines: dict[str, Engine]) -> Guard:
     )
     app.include_router(api_routes(service))
     app.include_router(photograph_routes(service))
+    app.include_router(download_routes(service))
     app.include_router(operation_routes(service))
+    app.include_router(page_routes())
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _of_routes)
