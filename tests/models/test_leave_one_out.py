@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import contextcaps
-from contextcaps.models import leave_one_out as module
+from contextcaps.models import told as module
 from contextcaps.models.leave_one_out import leave_one_out
 from contextcaps.models.sections import CalibrationConfig
 

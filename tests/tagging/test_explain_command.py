@@ -77,6 +77,20 @@ def test_relations_need_no_image(told, tmp_path, capsys) -> None:
     assert (tmp_path / "graph.svg").exists()
 
 
+def test_relations_beside_those_of_labels(told, tmp_path, capsys) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (8, 8)).save(tmp_path / "0.png")
+    table = tmp_path / "labels.csv"
+    table.write_text('path,sky,sea,"tree, old",road,car\n0.png,1,1,0,0,0\n', "utf-8")
+    words = ["--model", told, "--relations", tmp_path / "graph.svg", "--data"]
+    assert run([*words, f"table:{table}"], capsys)[0] == 0
+    assert "of labels alone: table:labels.csv" in (tmp_path / "graph.svg").read_text("utf-8")
+    code, _, err = run([*words, "scenes?count=20&size=32"], capsys)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "expected the model's 5 classes" in err
+
+
 def test_without_a_name_the_shipped_model_explains(told, album, shipped, capsys) -> None:
     ship(told, "coco80")
     code, out, _ = run([album / "0.png"], capsys)
@@ -97,6 +111,7 @@ def test_without_a_name_the_shipped_model_explains(told, album, shipped, capsys)
         ([], "no image: expected the file to explain"),
         (["--relations", "x.svg", "--classes", "sea"], "no image: expected the file to explain with --classes"),
         (["PHOTO", "--relations", "x.png"], "expected the name of an SVG file, such as graph.svg"),
+        (["PHOTO", "--data", "scenes"], "--data: expected --relations beside it"),
         (["PHOTO", "--html", "x.png"], "expected the name of a page to write"),
         (["PHOTO", "--html", "nowhere/x.html"], "its folder is not there"),
         (["PHOTO", "--out", "PHOTO"], "expected a folder, got a file"),

@@ -1,14 +1,18 @@
 """The strongest relations of a field, and their drawing."""
 
+import csv
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 import torch
+from PIL import Image
 
 import contextcaps
+from contextcaps.data import open_source
 from contextcaps.models.sections import CalibrationConfig
-from contextcaps.tagging import Relation, draw_relations, strongest_relations
+from contextcaps.tagging import Relation, draw_relations, label_relations, strongest_relations
 
 CLASSES = ("sky", "sea", "tree", "road", "car")
 NASTY = "<script>alert(1)</script>\"'&"
@@ -65,3 +69,34 @@ def test_every_class_of_a_relation_has_one_place() -> None:
     drawn = draw_relations(relations, "x")
     assert drawn.count("<circle") == len({name for each in relations for name in each.classes})
     assert draw_relations([], "nothing").count("; none") == 2
+
+
+def test_labels_have_log_odds_ratios_of_what_is_known(tmp_path) -> None:
+    random = torch.Generator().manual_seed(2)
+    targets = torch.randint(0, 3, (40, 4), generator=random).clamp(max=2).tolist()
+    with (tmp_path / "labels.csv").open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["path", *CLASSES[:4]])
+        for index, row in enumerate(targets):
+            Image.new("RGB", (8, 8)).save(tmp_path / f"{index}.png")
+            rows.writerow([f"{index}.png", *("01?"[value] for value in row)])
+    source = open_source(f"table:{tmp_path / 'labels.csv'}?unlabelled=keep")
+    found = {each.classes: each.strength for each in label_relations(source)}
+    assert len(found) == 6
+    for j, one in enumerate(source.classes):
+        for k, other in enumerate(source.classes[j + 1 :], j + 1):
+            counts = {(a, b): 0.5 for a in (0, 1) for b in (0, 1)}
+            for row in targets:
+                if 2 not in (row[j], row[k]):
+                    counts[row[j], row[k]] += 1
+            ratio = counts[1, 1] * counts[0, 0] / (counts[1, 0] * counts[0, 1])
+            assert found[one, other] == pytest.approx(math.log(ratio))
+
+
+def test_labels_are_drawn_below_whatever_their_source_is_called() -> None:
+    learned, of_labels = [Relation(("sky", "sea"), 2.0, 1.0)], [Relation(("road", NASTY), -2.0, -2.0)]
+    drawn = draw_relations(learned, "x", of_labels, NASTY)
+    assert drawn.count("<path") == 2
+    assert drawn.count("; none") == 2
+    assert "The same of labels alone: &lt;script&gt;" in drawn
+    assert "<script" not in drawn

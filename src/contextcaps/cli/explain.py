@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from contextcaps.cli.command import Command, File, Folder, refuse_models
+from contextcaps.cli.command import Command, File, Folder, refuse_models, require_location
 
 if TYPE_CHECKING:
     from contextcaps.tagging import Explanation, Tagger
@@ -42,6 +42,9 @@ class ExplainImage(Command):
     """What to print: by default text at a terminal, otherwise json."""
     relations: File = None
     """Draw the strongest relations between classes that the model has learned, as SVG."""
+    data: Annotated[str | None, tyro.conf.arg(metavar="SOURCE")] = None
+    """With --relations, draw below them what the labels of this source say of the same classes, such as those that the
+    model was trained on."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes a GPU if there is one."""
 
@@ -68,6 +71,10 @@ class ExplainImage(Command):
         from contextcaps.atomic import require_place
         from contextcaps.tagging import check_page
 
+        if self.data is not None:
+            require_location(self.data)
+            if self.relations is None:
+                raise ValueError("--data: expected --relations beside it, which draws what its labels say of classes")
         if self.image is None:
             of_an_image = ("classes", "known", "html", "out", "format")
             given = [f"--{name}" for name in of_an_image if getattr(self, name) is not None]
@@ -89,10 +96,19 @@ class ExplainImage(Command):
 
     def _draw_relations(self, path: Path, tagger: "Tagger", model: str) -> None:
         from contextcaps.atomic import write_atomically
-        from contextcaps.tagging.relations import draw_relations, strongest_relations
+        from contextcaps.tagging.relations import draw_relations, label_relations, strongest_relations
 
-        relations = strongest_relations(tagger.network, tagger.classes)
-        write_atomically(path, draw_relations(relations, f"What {model} has learned of its classes"))
+        relations, of_labels, data = strongest_relations(tagger.network, tagger.classes), (), ""
+        if self.data is not None:
+            from contextcaps.data import open_source
+            from contextcaps.evaluation.scoring import class_order
+            from contextcaps.models.trained import without_folders
+
+            source = open_source(self.data)
+            class_order(tagger.network, source)  # refuses other classes
+            of_labels, data = label_relations(source), without_folders(source.name)
+        drawn = draw_relations(relations, f"What {model} has learned of its classes", of_labels, data)
+        write_atomically(path, drawn)
         attract = sum(each.strength > 0 for each in relations)
         print(f"{path} shows {attract} pairs that attract, {len(relations) - attract} that exclude", file=sys.stderr)
 

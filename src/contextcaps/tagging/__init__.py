@@ -13,8 +13,16 @@ from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
 from contextcaps.tagging.journal import Journal, model_fingerprint
 from contextcaps.tagging.known import parse_known
 from contextcaps.tagging.output import Count, check_output, open_output, tagged_images, write_tags
+from contextcaps.tagging.questions import (
+    Question,
+    Questions,
+    ask_image,
+    ask_labels,
+    questions_table,
+    write_questions,
+)
 from contextcaps.tagging.reasons import describe_move, describe_reasons, print_reasons
-from contextcaps.tagging.relations import Relation, draw_relations, strongest_relations
+from contextcaps.tagging.relations import Relation, draw_relations, label_relations, strongest_relations
 from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
 
 __all__ = [
@@ -31,11 +39,15 @@ __all__ = [
     "Move",
     "NotAnImage",
     "Output",
+    "Question",
+    "Questions",
     "Relation",
     "Suspicion",
     "Tag",
     "Tagger",
     "Tagging",
+    "ask_image",
+    "ask_labels",
     "audit_labels",
     "audit_table",
     "check_output",
@@ -46,11 +58,13 @@ __all__ = [
     "draw_relations",
     "find_images",
     "judge",
+    "label_relations",
     "load",
     "model_fingerprint",
     "open_output",
     "parse_known",
     "print_reasons",
+    "questions_table",
     "read_ticked",
     "strongest_relations",
     "tagged_images",
@@ -58,6 +72,7 @@ __all__ = [
     "write_explanation",
     "write_gallery",
     "write_heat_maps",
+    "write_questions",
     "write_suspicions",
     "write_tags",
 ]

@@ -1,4 +1,4 @@
-"""The strongest relations between classes that a field has learned: which attract, which exclude each other."""
+"""The strongest relations between classes, those that a field has learned and those of labels: who attracts whom."""
 
 import dataclasses
 import math
@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from contextcaps.data import Source
+from contextcaps.data.unknown import UNKNOWN
 from contextcaps.documents import shortened, signed
 from contextcaps.documents.drawing import Drawing
 from contextcaps.models.network import CapsuleNetwork
 
-__all__ = ["Relation", "draw_relations", "strongest_relations"]
+__all__ = ["Relation", "draw_relations", "label_relations", "strongest_relations"]
 
 _NAME_LENGTH = 18
 _STYLE = (  # on one line: pages have no control characters
@@ -60,6 +62,30 @@ def strongest_relations(network: CapsuleNetwork, classes: Sequence[str], count: 
         matrix = pairwise[0] @ pairwise[1].T if isinstance(pairwise, tuple) else pairwise  # [J, J]
         scale = 1.0 if network.config.calibration is None else network.config.calibration.scale
         potentials = scale * matrix.double().cpu().numpy()  # [J, J]
+    return _strongest(potentials, classes, count)
+
+
+def label_relations(source: Source, count: int = 40) -> tuple[Relation, ...]:
+    """Return the pairs of classes that the labels of a source show together most, and least, for their frequencies.
+
+    The log odds ratio of two classes: how much the one's presence changes the logit of the other's, in these labels and
+    without an image. With a, b, c, d images that show both, the first alone, the second alone and neither, it is
+    log((a + ½)(d + ½) / ((b + ½)(c + ½))) (Haldane 1956), finite also for pairs that never meet. Images where
+    either label is unknown do not count.
+
+    Args:
+        source: images with labels.
+        count: at most so many pairs of either kind, strongest first.
+    """
+    targets = source.targets()  # [n, J]
+    present, absent = (targets == 1).astype(np.float64), ((targets != 1) & (targets != UNKNOWN)).astype(np.float64)
+    cells = (present.T @ present, absent.T @ absent, present.T @ absent, absent.T @ present)  # [J, J] each
+    both, neither, first, second = (np.log(each + 0.5) for each in cells)
+    return _strongest(both + neither - first - second, source.classes, count)
+
+
+def _strongest(potentials: np.ndarray, classes: Sequence[str], count: int) -> tuple[Relation, ...]:
+    """Return the pairs of classes with the highest and the lowest means of both directions, [J, J]."""
     both = (potentials + potentials.T) / 2
     first, second = np.triu_indices(len(classes), 1)
     order = np.argsort(-both[first, second], kind="stable")
@@ -73,22 +99,34 @@ def strongest_relations(network: CapsuleNetwork, classes: Sequence[str], count: 
     return tuple(found)
 
 
-def draw_relations(relations: Sequence[Relation], title: str) -> str:
-    """Draw relations as an SVG file: those that attract on the left, those that exclude on the right."""
+def draw_relations(
+    relations: Sequence[Relation], title: str, of_labels: Sequence[Relation] = (), data: str = ""
+) -> str:
+    """Draw relations as an SVG file: those that attract on the left, those that exclude on the right.
+
+    Args:
+        relations: that a model has learned.
+        title: of the drawing.
+        of_labels: those of labels, to be drawn below.
+        data: whose labels they are of; without it nothing is drawn below.
+    """
     side, head = 640, 76
-    drawing = Drawing(2 * side, side + head, f"Relations between classes: {title}")
-    drawing.write("title", 20, 32, title)
-    for place, (kind, sign, words) in enumerate(
-        (
-            ("attract", 1, "attract: where one is present, the other is more likely"),
-            ("exclude", -1, "exclude: where one is present, the other is less likely"),
-        )
-    ):
-        chosen = [each for each in relations if sign * each.strength > 0]
-        left = place * side
-        most = f"the thickest line is {_signed(chosen[0].strength)} of a logit" if chosen else "none"
-        drawing.write("note", left + 20, 58, f"{words}; {most}")
-        _draw_circle(drawing, chosen, kind, (left + side / 2, head + side / 2), side / 2 - 132)
+    rows = [(title, relations), *([(f"The same of labels alone: {data}", of_labels)] if data else [])]
+    drawing = Drawing(2 * side, len(rows) * (side + head), f"Relations between classes: {title}")
+    for row, (heading, drawn) in enumerate(rows):
+        top = row * (side + head)
+        drawing.write("title", 20, top + 32, heading)
+        for place, (kind, sign, words) in enumerate(
+            (
+                ("attract", 1, "attract: where one is present, the other is more likely"),
+                ("exclude", -1, "exclude: where one is present, the other is less likely"),
+            )
+        ):
+            chosen = [each for each in drawn if sign * each.strength > 0]
+            left = place * side
+            most = f"the thickest line is {_signed(chosen[0].strength)} of a logit" if chosen else "none"
+            drawing.write("note", left + 20, top + 58, f"{words}; {most}")
+            _draw_circle(drawing, chosen, kind, (left + side / 2, top + head + side / 2), side / 2 - 132)
     return drawing.to_svg(_STYLE)
 
 
