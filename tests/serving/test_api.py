@@ -15,6 +15,7 @@ from PIL import Image
 from contextcaps.serving import connections
 from contextcaps.serving.config import ServeConfig
 from contextcaps.tagging.formats import row_object
+from contextcaps.tagging.questions import ask_image
 
 KNOWN = {"oven": True, "bed": False}
 
@@ -338,6 +339,11 @@ def test_a_photograph_that_is_kept(client, engine, photographs) -> None:
         assert next(iter(move["through"])) in CLASSES
     why = client.post_json(f"/v1/photographs/{key}/explain", {"classes": ["car"]}).json()
     assert "car" in [each["name"] for each in why["classes"]]
+    asked = client.post_json(f"/v1/photographs/{key}/question", {"known": KNOWN}).json()
+    best = ask_image(engine.tagger, photographs[0], 1, KNOWN)[0]
+    assert asked == {"name": best.name, "bits": pytest.approx(best.settles, abs=1e-3)}
+    everything = dict.fromkeys(CLASSES, True)
+    assert client.post_json(f"/v1/photographs/{key}/question", {"known": everything}).json()["name"] is None
     assert client.request("DELETE", f"/v1/photographs/{key}").status == 204
     gone = client.post_json(f"/v1/photographs/{key}", {})
     assert (gone.status, gone.json()["code"]) == (404, "not_kept")

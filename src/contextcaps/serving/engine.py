@@ -11,6 +11,7 @@ from torch import Tensor
 from contextcaps.data.decoding import default_workers
 from contextcaps.data.images import BadImage, image_size
 from contextcaps.models.decomposition import explains
+from contextcaps.models.expected_drops import expected_drops
 from contextcaps.tagging.explanation import Explanation
 from contextcaps.tagging.known import known_row, place_of_class
 from contextcaps.tagging.pixels import pixels_of
@@ -124,6 +125,17 @@ class Engine:
         """Explain the tags of a photograph, and what its known labels moved since others were known."""
         return self.tagger.explain_features(name, features.values[None], classes, known, since)
 
+    def question(self, features: Features, known: Known) -> tuple[str, float] | None:
+        """Return the class whose answer is expected to settle most others, and how many bits; None where all is known.
+
+        It needs a model that takes known labels.
+        """
+        labels = known_row(known, self.classes).to(features.values.device)[None]  # [1, J]
+        with torch.inference_mode():
+            drops, _ = expected_drops(self.tagger.network, features.values[None], labels)  # [1, J]
+        best, place = drops[0].nan_to_num(-1.0).max(dim=0)
+        return None if len(known) == len(self.classes) else (self.classes[int(place)], float(best))
+
     def describe(self) -> dict[str, Any]:
         """Return what clients may know of the model, as JSON's types."""
         return {
@@ -132,5 +144,6 @@ class Engine:
             "classes": list(self.classes),
             "thresholds": dict(zip(self.classes, map(float, self.tagger.thresholds), strict=True)),
             "takes_known": self.takes_known,
+            "asks": self.takes_known,
             "explains": self.explains,
         }

@@ -110,6 +110,22 @@ def photograph_routes(service: Service) -> APIRouter:
 
         return JSONResponse(await service.in_head(compute))
 
+    @router.post(
+        "/{key}/question",
+        summary="Say which class to ask about.",
+        openapi_extra={"requestBody": _TOLD},
+    )
+    async def question(key: Key, request: Request) -> JSONResponse:
+        """Give the class whose answer is expected to settle most of the others, and how many bits; null for none."""
+        options = await options_of(request)
+        engine, _ = checked(service, options)
+        if not engine.takes_known:
+            raise Refused(422, "not_told", f"model: {engine.name} can be told no labels, so none is worth a question")
+        features = kept(engine, key)
+        found = await service.in_head(lambda: engine.question(features, options.known))
+        name, bits = found or (None, 0.0)
+        return JSONResponse({"name": name, "bits": round(bits, 4)})
+
     @router.delete("/{key}", summary="Forget a photograph.", status_code=204)
     async def forget(key: Key) -> Response:
         """Free its memory; also where it is not there."""

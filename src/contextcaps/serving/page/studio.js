@@ -74,19 +74,22 @@ async function answer(photos, name, yes) {
 async function tell(photo, known) {
   const since = photo.known, before = photo.scores, turn = ++photo.turn;
   photo.known = known;
+  photo.asking = (photo.asking ?? 0) + 1;
   question = null;
   if (photo === album.current) drawPanel();
   if (album.model.takes_known) {
     try {
       const row = await tellKnown(photo, album.model.name, known, since);
-      if (turn !== photo.turn) return; // another answer came meanwhile
-      Object.assign(photo, { scores: row.scores, moves: row.moves ?? [], before });
-      photo.reasons.clear();
+      if (turn === photo.turn) { // otherwise another answer came meanwhile
+        Object.assign(photo, { scores: row.scores, moves: row.moves ?? [], before });
+        photo.reasons.clear();
+      }
     } catch (error) {
       if (turn === photo.turn) photo.known = since;
       say(error.message);
     }
   }
+  photo.asking -= 1;
   if (photo === album.current) { draw(); loadReasons(photo); } else drawAlbumSoon();
 }
 
@@ -202,6 +205,7 @@ function drawPanel() {
     });
     if (shownClass) for (const row of $("tags").querySelectorAll(".tag")) row.classList.toggle("shown", row.dataset.name === shownClass);
   }
+  $("tags").setAttribute("aria-busy", String(Boolean(photo.asking)));
   drawMoves($("moved"), $("moves"), photo);
   drawQuestion();
 }
