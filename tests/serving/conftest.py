@@ -2,8 +2,6 @@
 
 import importlib.util
 
-import pytest
-
 if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
     collect_ignore_glob = ["test_*"]
 else:

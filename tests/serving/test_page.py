@@ -42,9 +42,7 @@ def browser(tmp_path_factory):
         service = webdriver.ChromeService(DRIVER, log_output=nowhere)
         found = webdriver.Chrome(options=options, service=service)
     found.downloads = tmp_path_factory.mktemp("downloads")
-    found.execute_cdp_cmd(
-        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(found.downloads)}
-    )
+    found.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(found.downloads)})
     yield found
     found.quit()
 
@@ -97,7 +95,9 @@ class Page:
             document.body.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, bubbles: true}));""",
             files,
         )
-        self.until(lambda: "tagged" in self.one("#progress-says").text and " of " not in self.one("#progress-says").text)
+        self.until(
+            lambda: "tagged" in self.one("#progress-says").text and " of " not in self.one("#progress-says").text
+        )
         self.until(lambda: self.all(".tag") or self.texts("#tags .heading") == ["damaged"])
 
     def scores(self) -> dict[str, str]:
@@ -110,9 +110,7 @@ class Page:
     def answer(self, name: str, word: str) -> None:
         """Press Yes or No of a class, and wait for what moves."""
         before = self.scores()
-        self.run(
-            "document.querySelector(`.tag[data-name='${arguments[0]}'] .${arguments[1]}`).click()", name, word
-        )
+        self.run("document.querySelector(`.tag[data-name='${arguments[0]}'] .${arguments[1]}`).click()", name, word)
         self.until(lambda: self.scores() != before and self.one("#tags").get_attribute("aria-busy") == "false")
 
     def until(self, is_true) -> None:

@@ -67,12 +67,17 @@ def test_the_oldest_photographs_are_forgotten_first() -> None:
 
 def test_places_are_given_back_whatever_happens() -> None:
     admission = Admission(3)
-    with pytest.raises(KeyError), admission.held(3):
-        with pytest.raises(Refused) as caught, admission.held(1):
-            pass
-        raise KeyError
+
+    def fail() -> None:
+        with admission.held(3):
+            with pytest.raises(Refused) as caught:
+                admission.held(1).__enter__()
+            assert (caught.value.status, caught.value.retry_after) == (429, 1)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert admission.taken == 0
-    assert (caught.value.status, caught.value.retry_after) == (429, 1)
 
 
 class _Numbers:

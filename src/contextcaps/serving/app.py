@@ -14,6 +14,7 @@ from contextcaps.serving.config import ServeConfig
 from contextcaps.serving.downloads import download_routes
 from contextcaps.serving.engine import Engine
 from contextcaps.serving.guard import Guard
+from contextcaps.serving.label_studio import label_studio_routes
 from contextcaps.serving.operations import operation_routes
 from contextcaps.serving.pages import page_routes
 from contextcaps.serving.photographs import photograph_routes
@@ -53,6 +54,7 @@ def create_app(config: ServeConfig, engines: dict[str, Engine]) -> Guard:
     app.include_router(photograph_routes(service))
     app.include_router(download_routes(service))
     app.include_router(operation_routes(service))
+    app.include_router(label_studio_routes(service))
     app.include_router(page_routes())
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
