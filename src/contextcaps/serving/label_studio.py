@@ -85,14 +85,14 @@ def control_of(config: str) -> Control:
         root = ElementTree.fromstring(config)  # noqa: S314  # without entities
     except (ElementTree.ParseError, ValueError):
         raise wrong from None
-    images = {each.get("name"): each.get("value", "") for each in root.iter("Image")}
+    images = {each.get("name", ""): each.get("value", "") for each in root.iter("Image")}
     for choices in root.iter("Choices"):
-        name, to_name = choices.get("name"), choices.get("toName")
-        if name is None or to_name not in images:
+        name, to_name = choices.get("name", ""), choices.get("toName", "")
+        if not name or not to_name or to_name not in images:
             continue
-        found = {}
+        found: dict[str, str] = {}
         for choice in choices.iter("Choice"):
-            shown = choice.get("alias") or choice.get("value", "")
+            shown = choice.get("alias", "") or choice.get("value", "")
             for each in [choice.get("value", ""), *choice.get("predicted_values", "").split(",")]:
                 if each.strip():
                     found[each.strip().lower()] = shown
