@@ -1,5 +1,6 @@
 """The API for programs: photographs in, tags or explanations out."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -99,7 +100,9 @@ def api_routes(service: Service) -> APIRouter:
     ) -> JSONResponse:
         async with service.body(request) as body:
             content_type = request.headers.get("content-type", "")
-            uploads, options = await service.aside(lambda: upload_of(content_type, body, service.config.max_files))
+            take_apart = functools.partial(upload_of, content_type, body, service.config.max_files)
+            uploads, options = await service.aside(take_apart)
+            del body, take_apart  # photographs are kept until they are decoded, not the whole
             engine, thresholds = checked(service, options, explains)
             work = service.compute(engine, uploads, options.known)
             answered = await unless_gone(request, work)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from contextcaps.serving.api import api_routes
@@ -58,6 +58,7 @@ def create_app(config: ServeConfig, engines: dict[str, Engine]) -> Guard:
     app.include_router(page_routes())
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(HTTPException, _of_routes)
     return Guard(app, service)
 
@@ -78,3 +79,8 @@ async def _of_routes(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     return JSONResponse({"error": str(error.detail), "code": "http"}, error.status_code, headers)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    """Give an answer that nobody gets; it is counted."""
+    return Response(status_code=499)

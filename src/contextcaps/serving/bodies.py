@@ -3,25 +3,27 @@
 A body is multipart/form-data with photographs as files and options as fields, or JSON with photographs in base64.
 """
 
-import asyncio
 import base64
 import binascii
 import contextlib
 import dataclasses
 import json
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from contextcaps.serving.admission import ByteBudget
 from contextcaps.serving.refusals import Refused
 from contextcaps.tagging.known import parse_classes, parse_known
 
 __all__ = ["Image", "Options", "Uploaded", "body_of", "parse", "parse_json", "upload_of"]
+
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # what is wrong with a form goes to its sender alone
 
 _NAME_LENGTH = 1000
 _FIELDS = 64  # parts of a form that are no files, at most
@@ -61,7 +63,7 @@ class Image(BaseModel):
     data: str = Field(description="The file's bytes in base64.")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Uploaded:
     """A photograph as a client sent it."""
 
@@ -69,12 +71,18 @@ class Uploaded:
     """What it is called in the answer, never a name of a file here."""
     content: bytes
 
+    def take(self) -> bytes:
+        """Return the file's bytes and forget them: they are decoded once, and large."""
+        content, self.content = self.content, b""
+        return content
+
 
 @contextlib.asynccontextmanager
 async def body_of(request: Request, most: int, budget: ByteBudget) -> AsyncIterator[bytes]:
     """Read a body of so many bytes at most, and count it as in memory while a block runs.
 
     Raises:
+        ClientDisconnect: the client has hung up.
         Refused: it is longer (413), or there is no room for it (503).
     """
     length = request.headers.get("content-length", "")
@@ -85,17 +93,16 @@ async def body_of(request: Request, most: int, budget: ByteBudget) -> AsyncItera
             raise _too_long(most)
         budget.take(expected)
         taken = expected
-        try:
-            async for chunk in request.stream():
-                if len(body) + len(chunk) > most:
-                    raise _too_long(most)
-                if len(body) + len(chunk) > taken:
-                    budget.take(len(body) + len(chunk) - taken)
-                    taken = len(body) + len(chunk)
-                body += chunk
-        except ClientDisconnect:
-            raise asyncio.CancelledError from None
-        yield bytes(body)
+        async for chunk in request.stream():
+            if len(body) + len(chunk) > most:
+                raise _too_long(most)
+            if len(body) + len(chunk) > taken:
+                budget.take(len(body) + len(chunk) - taken)
+                taken = len(body) + len(chunk)
+            body += chunk
+        whole = [bytes(body)]
+        body.clear()
+        yield whole.pop()  # so that only who uses it keeps it
     finally:
         budget.give_back(taken)
 
@@ -179,7 +186,7 @@ def _field(name: str, content: bytes) -> Any:
 
 def _parts(boundary: bytes, body: bytes, most: int) -> list[tuple[dict[bytes, bytes], bytes]]:
     """Return the parts of a form, each with its headers."""
-    found: list[tuple[dict[bytes, bytes], bytearray]] = []
+    found: list[tuple[dict[bytes, bytes], list[bytes]]] = []
     header, value = bytearray(), bytearray()
     size, is_whole = 0, False
 
@@ -187,7 +194,7 @@ def _parts(boundary: bytes, body: bytes, most: int) -> list[tuple[dict[bytes, by
         nonlocal size
         if len(found) >= most:
             raise _too_many(most)
-        found.append(({}, bytearray()))
+        found.append(({}, []))
         size = 0
 
     def grow(target: bytearray, data: bytes, start: int, end: int) -> None:
@@ -207,7 +214,7 @@ def _parts(boundary: bytes, body: bytes, most: int) -> list[tuple[dict[bytes, by
         is_whole = True
 
     def content(data: bytes, start: int, end: int) -> None:
-        found[-1][1].extend(memoryview(data)[start:end])
+        found[-1][1].append(data[start:end])
 
     try:
         parser = MultipartParser(
@@ -227,7 +234,7 @@ def _parts(boundary: bytes, body: bytes, most: int) -> list[tuple[dict[bytes, by
         raise _unreadable(f"the form cannot be read: {error}") from None
     if not is_whole:
         raise _unreadable("the form is cut off: its last boundary is missing")
-    return [(headers, bytes(each)) for headers, each in found]
+    return [(headers, pieces[0] if len(pieces) == 1 else b"".join(pieces)) for headers, pieces in found]
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -59,7 +59,9 @@ def photograph_routes(service: Service) -> APIRouter:
         """Take the file's bytes as they are, and give the scores of all classes."""
         engine = service.engine(model)
         async with service.body(request) as body:
-            (answered,) = await unless_gone(request, service.compute(engine, [Uploaded(key, body)], {}))
+            upload = Uploaded(key, body)
+            del body
+            (answered,) = await unless_gone(request, service.compute(engine, [upload], {}))
         if answered.found is None:
             raise Refused(422, "bad_image", answered.error or "")
         service.kept.put(engine.name, key, answered.found.features)

@@ -56,7 +56,7 @@ def settings_of(config: ServeConfig, app: ASGIApp | str) -> uvicorn.Config:
         loop="asyncio",
         timeout_keep_alive=30,
         timeout_graceful_shutdown=max(1, round(config.grace)),
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         date_header=False,

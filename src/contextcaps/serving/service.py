@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from contextcaps.data.decoding import default_workers
 from contextcaps.data.images import BadImage
@@ -18,15 +18,17 @@ from contextcaps.serving.bodies import Uploaded, body_of
 from contextcaps.serving.config import ServeConfig
 from contextcaps.serving.engine import Engine, Known
 from contextcaps.serving.kept import Kept
+from contextcaps.serving.memory import give_back_memory
 from contextcaps.serving.metrics import Metrics
 from contextcaps.serving.refusals import Refused
 
-__all__ = ["Answered", "Service"]
+__all__ = ["Answered", "Service", "unless_gone"]
 
 Result = TypeVar("Result")
 
 _BODIES = 8
 """Bodies of the largest size that are in memory at once."""
+_TIDY_SECONDS = 10.0
 _HEADS = 64
 """Answers of the page, and explanations, that wait at once."""
 
@@ -56,6 +58,7 @@ class Service:
         self.bytes = ByteBudget(_BODIES * config.max_bytes)
         self.kept = Kept(int(config.keep_megabytes * 2**20))
         self.is_ready = False
+        self._since_tidy = 0  # photographs
         self._decoding = ThreadPoolExecutor(max(1, default_workers() // config.workers), "decode")
         self._computing = ThreadPoolExecutor(1, "compute")
         self._head = ThreadPoolExecutor(1, "head")
@@ -65,11 +68,13 @@ class Service:
         """Begin to compute."""
         for batcher in self._batchers.values():
             batcher.start()
+        self._tidying = asyncio.get_running_loop().create_task(self._tidy())
         self.is_ready = True
 
     async def stop(self) -> None:
         """End; what is under way is left."""
         self.is_ready = False
+        self._tidying.cancel()
         for batcher in self._batchers.values():
             await batcher.stop()
         for pool in (self._decoding, self._computing, self._head):
@@ -126,7 +131,7 @@ class Service:
         batcher = self._batchers[engine.name]
         batcher.coming += 1
         try:
-            pixels = await self.aside(lambda: engine.pixels(upload.content, self.config.max_pixels))
+            pixels = await self.aside(lambda: engine.pixels(upload.take(), self.config.max_pixels))
         except (BadImage, MemoryError) as error:
             self.metrics.photographs.labels("unreadable").inc()
             return Answered(upload.name, None, str(error) or "there is not enough memory to read it")
@@ -141,7 +146,16 @@ class Service:
         self.metrics.photographs.labels("computed").inc()
         return Answered(upload.name, found)
 
+    async def _tidy(self) -> None:
+        """Give memory back to the system now and then, where there was work."""
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            if self._since_tidy:
+                self._since_tidy = 0
+                await asyncio.get_running_loop().run_in_executor(self._head, give_back_memory)
+
     def _done(self, count: int) -> None:
+        self._since_tidy += count
         self.photographs.finished(count)
         self.metrics.batches.observe(count)
 
@@ -150,13 +164,16 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Re
     """Await some work; where the client hangs up meanwhile, the work is cancelled.
 
     The body has to be read by then.
+
+    Raises:
+        ClientDisconnect: it has hung up.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(request))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise asyncio.CancelledError
+            raise ClientDisconnect
         return task.result()
     finally:
         for each in (task, gone):
