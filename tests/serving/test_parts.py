@@ -40,6 +40,14 @@ def test_settings_go_to_workers() -> None:
     assert ServeConfig.from_json(config.to_json()) == config
 
 
+def test_a_token_in_the_environment(monkeypatch) -> None:
+    monkeypatch.setenv("CONTEXTCAPS_TOKEN", "from outside")
+    assert ServeConfig(host="0.0.0.0").secret == "from outside"
+    assert ServeConfig(token="from a flag").secret == "from a flag"
+    assert ServeConfig(no_token=True).secret is None
+    assert "outside" not in repr(ServeConfig()) + ServeConfig().to_json()
+
+
 def test_models_have_names() -> None:
     given = ("coco80", "mine=runs/first", "runs/second", "runs/third/model", "hf:owner/tagger")
     assert ServeConfig(model=given).models == {

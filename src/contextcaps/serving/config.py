@@ -4,6 +4,7 @@ import dataclasses
 import ipaddress
 import json
 import math
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,9 +13,11 @@ import tyro
 
 from contextcaps.models.loading import HUB, shipped_names
 
-__all__ = ["ServeConfig", "is_loopback"]
+__all__ = ["TOKEN", "ServeConfig", "is_loopback"]
 
 _Number = Annotated[float, tyro.conf.arg(metavar="N")]
+TOKEN = "CONTEXTCAPS_TOKEN"  # noqa: S105  # its name
+"""The environment has the token under this name, where no flag gives it."""
 _NAME = re.compile(r"[\w.-]{1,100}")
 
 
@@ -66,7 +69,8 @@ class ServeConfig:
             raise ValueError(f"port: expected at most 65535, got {self.port}")
         if self.queue < self.max_files:
             raise ValueError(f"queue: expected at least max_files ({self.max_files}), got {self.queue}")
-        if self.token is not None and (not self.token.isascii() or not self.token.isprintable() or len(self.token) < 8):
+        secret = self.secret
+        if secret is not None and (not secret.isascii() or not secret.isprintable() or len(secret) < 8):
             raise ValueError("token: expected 8 letters or more, of ASCII, that can be printed")
         if self.token is not None and self.no_token:
             raise ValueError("no_token: there is a token; leave one of them out")
@@ -74,12 +78,17 @@ class ServeConfig:
             raise ValueError(
                 f"label_studio: expected an address such as http://localhost:8080, got {self.label_studio!r}"
             )
-        if not is_loopback(self.host) and self.token is None and not self.no_token:
+        if not is_loopback(self.host) and secret is None and not self.no_token:
             raise ValueError(
                 f"host: other machines can reach {self.host}; add --token SECRET, which clients have to know, or "
                 "--no-token, if everyone may use it"
             )
         _ = self.models  # refuses what is no name
+
+    @property
+    def secret(self) -> str | None:
+        """The token that clients have to know; None where everyone may use the server."""
+        return self.token or (None if self.no_token else os.environ.get(TOKEN) or None)
 
     @property
     def models(self) -> dict[str, str]:

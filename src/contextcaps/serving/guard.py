@@ -51,7 +51,7 @@ class Guard:
         self.app, self.service = app, service
         config = self.config = service.config
         self._hosts = {"localhost", "127.0.0.1", "::1", config.host} if is_loopback(config.host) else None
-        self._token = None if config.token is None else config.token.encode()
+        self._token = None if config.secret is None else config.secret.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
