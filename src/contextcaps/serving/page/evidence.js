@@ -17,12 +17,14 @@ export function paint(canvas, image, cells, scale) {
   canvas.hidden = false;
 }
 
-/** Lay the canvas exactly over the image. */
+/** Lay the canvas exactly over the photograph, which is as large as fits into its element. */
 export function place(canvas, image) {
-  canvas.style.left = `${image.offsetLeft}px`;
-  canvas.style.top = `${image.offsetTop}px`;
-  canvas.style.width = `${image.clientWidth}px`;
-  canvas.style.height = `${image.clientHeight}px`;
+  const scale = Math.min(image.clientWidth / image.naturalWidth, image.clientHeight / image.naturalHeight) || 0;
+  const width = scale * image.naturalWidth, height = scale * image.naturalHeight;
+  canvas.style.left = `${image.offsetLeft + (image.clientWidth - width) / 2}px`;
+  canvas.style.top = `${image.offsetTop + (image.clientHeight - height) / 2}px`;
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
 }
 
 export const strongest = (reasons) => Math.max(...reasons.flatMap((each) => each.heat_map.flat().map(Math.abs)), 0);
