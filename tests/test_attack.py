@@ -1,4 +1,4 @@
-"""A share of the attack on the program: `benchmarks/attack.py` has all of it."""
+"""A share of the attack on the program: `benchmarks/attack` has all of it."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ATTACK = Path(__file__).parents[1] / "benchmarks" / "attack.py"
+ATTACK = Path(__file__).parents[1] / "benchmarks" / "attack"
 
 
 @pytest.mark.long

@@ -97,7 +97,7 @@ def test_an_image_converted_in_strips_is_the_same(mode, monkeypatch) -> None:
     options = {"transparency": 3} if mode == "P" else {}
     content = encoded(image, "PNG", **options)
     whole = decode(content)
-    monkeypatch.setattr("contextcaps.data.images._STRIP", 700)
+    monkeypatch.setattr("contextcaps.data.image_opening._STRIP", 700)
     assert np.array_equal(decode(content), whole)
 
 

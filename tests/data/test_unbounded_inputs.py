@@ -132,3 +132,16 @@ def test_pairs_are_the_same_whatever_is_taken_at_once(monkeypatch) -> None:
             patch.setattr(inspection_statistics, "_CELLS", 30)
             assert inspect_source(source, limit=0, least_support=2).co_occurrences == whole.co_occurrences
             assert inspect_source(source, limit=0, least_support=2).exclusions == whole.exclusions
+
+
+@pytest.mark.parametrize("start", [b"file,labels\na.jpg,sea\n", b"file,labels\n\xe9", b"\xff\xfef\0"])
+def test_a_table_with_a_line_without_end(tmp_path: Path, start: bytes) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_bytes(start)
+    os.truncate(path, 2**40)  # holes: it takes no room on the disk
+    began = time.perf_counter()
+    with pytest.raises(DataError) as caught:
+        open_source(f"table:{path}")
+    assert str(caught.value).startswith(f"{path}: ")
+    assert len(str(caught.value)) < 400
+    assert time.perf_counter() - began < 10

@@ -18,7 +18,7 @@ from contextcaps.data import DataError, open_source
 from contextcaps.data.problems import BadSamples
 from contextcaps.data.source import Subset
 from contextcaps.data.unknown import UNKNOWN
-from contextcaps.evaluation.metrics import fit_platt_scaling
+from contextcaps.evaluation.metrics import fit_label_noise
 from contextcaps.experiments import folds
 from contextcaps.experiments.folds import fold_config, fold_indices
 from contextcaps.models.trained import Trained
@@ -81,6 +81,14 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+def right(noise, chances: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The probability of each label to be right, by Bayes' rule."""
+    missing, wrong = noise.missing, noise.wrong
+    as_present = chances * (1 - missing) / (chances * (1 - missing) + (1 - chances) * wrong)
+    as_absent = (1 - chances) * (1 - wrong) / ((1 - chances) * (1 - wrong) + chances * missing)
+    return torch.where(targets == 1, as_present, as_absent).float()
+
+
 def everything(source, tagger: Tagger, **settings):
     return audit_labels(source, [Judge(tagger, np.arange(len(source)))], **settings)
 
@@ -106,9 +114,9 @@ def test_a_label_is_judged_with_all_others_told(name, table) -> None:
             scores[index, place] = tagging.scores[CLASSES.index(own)]
     torch.testing.assert_close(told_scores(tagger, source)[0], scores, rtol=0, atol=1e-5)
     targets = torch.from_numpy(source.targets())
-    scale, shift = fit_platt_scaling(scores.logit(), targets)
-    calibrated = torch.sigmoid(scale * scores.logit() + shift)
-    expected = torch.where(targets == 1, calibrated, 1 - calibrated).masked_fill(targets == UNKNOWN, math.nan)
+    noise = fit_label_noise(scores.logit(), targets)
+    calibrated = torch.sigmoid(noise.scale * scores.logit() + noise.shift)
+    expected = right(noise, calibrated, targets).masked_fill(targets == UNKNOWN, math.nan)
     torch.testing.assert_close(found.probabilities, expected, rtol=0, atol=1e-4, equal_nan=True)
     assert bool(found.probabilities[0].isnan().any())
     assert found.judged == 29
@@ -119,13 +127,14 @@ def test_a_label_is_judged_with_all_others_told(name, table) -> None:
         ]
     listed = [each.probability for each in found.suspicions]
     assert listed == sorted(listed)
-    assert len(listed) == found.suspected == int((found.probabilities < 0.5).sum())
+    opposite = torch.where(targets == 1, 1 - calibrated, calibrated)[targets != UNKNOWN]
+    assert len(listed) == found.suspected == int((opposite > 0.5).sum())
     for each in found.suspicions:
         assert each.is_present == (source.classes.index(each.name) in source.labels_of(each.index))
         assert each.suggestion == ("remove" if each.is_present else "add")
         assert each.name in each.reason
         if each.explanation is not None:
-            score = each.probability if each.is_present else 1 - each.probability
+            score = float(calibrated[each.index, source.classes.index(each.name)])
             assert each.explanation.score == pytest.approx(score, abs=1e-5)
             assert each.explanation.total() == pytest.approx(each.explanation.logit, abs=1e-4)
             assert 1 / (1 + math.exp(-each.explanation.logit)) == pytest.approx(score, abs=1e-5)
@@ -139,8 +148,9 @@ def test_a_model_that_cannot_be_told_gives_its_scores(table) -> None:
     assert len(found.suspicions) == 3 < found.suspected
     order = [CLASSES.index(name) for name in source.classes]
     scores = torch.stack([tagging.scores[order] for tagging in tagger.tag([source.sample(k).image for k in range(6)])])
-    present = torch.from_numpy(source.targets() == 1)
-    expected = torch.where(present, scores, 1 - scores)
+    targets = torch.from_numpy(source.targets())
+    noise = fit_label_noise(scores.logit(), targets)
+    expected = right(noise, torch.sigmoid(noise.scale * scores.logit() + noise.shift), targets)
     expected[0, source.unknown_of(0)[0]] = math.nan
     torch.testing.assert_close(found.probabilities, expected, equal_nan=True, rtol=0, atol=1e-5)
 

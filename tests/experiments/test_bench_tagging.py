@@ -10,8 +10,6 @@ from PIL import Image
 
 import contextcaps
 from contextcaps.cli import main
-from contextcaps.cli.parsing import parse
-from contextcaps.cli.tag import TagImages
 from contextcaps.experiments.bench import tagging
 from contextcaps.experiments.bench.photographs import DRAWN, Drawn, draw_photographs
 from contextcaps.models.trained import Trained
@@ -50,14 +48,6 @@ def test_drawn_photographs_have_their_size_and_are_the_same_each_time(tmp_path) 
     assert [drawn[:2] for drawn in DRAWN] == [(640, 480), (4000, 3000)]
 
 
-def test_the_command_that_is_measured_is_one(tmp_path) -> None:
-    words = tagging.tag_words("runs/first", tmp_path / "a.jpg", "cpu")
-    command = parse(TagImages, words[1:], "contextcaps tag")
-    assert words[0] == "tag"
-    assert (command.model, command.images) == ("runs/first", (str(tmp_path / "a.jpg"),))
-    assert (command.format, command.device, command.quiet) == ("jsonl", "cpu", True)
-
-
 def test_batches_are_those_of_tagging() -> None:
     assert inspect.signature(Tagger.tag_stream).parameters["batch_size"].default == tagging._BATCH
 
@@ -65,9 +55,8 @@ def test_batches_are_those_of_tagging() -> None:
 @pytest.mark.usefixtures("here")
 def test_the_command_writes_its_table(model, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(tagging, "cold_start", lambda *words: 1.5)
-    main(
-        ["bench", "--tagging", "--model", model, "--device", "cpu", "--seconds", "0", "--quiet", "--out", str(tmp_path)]
-    )
+    flags = ["--model", model, "--device", "cpu", "--seconds", "0", "--no-compile", "--quiet", "--out", str(tmp_path)]
+    main(["bench", "--tagging", *flags])
     printed = capsys.readouterr()
     assert printed.err == ""
     assert "drawn, 64×48" in printed.out
@@ -85,7 +74,7 @@ def test_the_command_writes_its_table(model, tmp_path, capsys, monkeypatch) -> N
         assert all(float(figure) > 0 for figure in figures)
     page = (tmp_path / "tagging.md").read_text(encoding="utf-8")
     assert "capsnet on small, 32×32 px, 3 classes" in page
-    assert "| drawn, 100×75 |" in page
+    assert "| drawn, 100×75 | PyTorch " in page
 
 
 @pytest.mark.usefixtures("here")
@@ -93,19 +82,20 @@ def test_images_of_ones_own(model, tmp_path, monkeypatch) -> None:
     started = []
     monkeypatch.setattr(tagging, "cold_start", lambda *words: started.append(words) or 1.0)
     files = draw_photographs(tmp_path / "photos", Drawn(64, 48, 3))
-    bench = tagging.run_tagging_bench(model, tmp_path / "photos", "cpu", 0, tmp_path / "out", progress=False)
+    bench = tagging.run_tagging_bench(model, tmp_path / "photos", "cpu", 0, tmp_path / "out", False, False)
     (row,) = bench.rows
     assert row.images == str(tmp_path / "photos")
-    assert started == [(model, files[0], "cpu")]
+    assert started == [(model, files[0], "cpu", "torch")]  # a model without a graph
+    assert row.way == "torch"
     assert math.isnan(row.peak) or row.peak > 2**20
 
 
 @pytest.mark.long
 def test_a_new_process_is_timed_or_says_why_not(model, tmp_path) -> None:
     (file,) = draw_photographs(tmp_path, Drawn(64, 48, 1))
-    assert tagging.cold_start(model, file, "cpu") > 0
+    assert tagging.cold_start(model, file, "cpu", "torch") > 0
     with pytest.raises(ValueError, match=r"scene-000.jpg: it could not be tagged with nowhere: .*no such folder"):
-        tagging.cold_start("nowhere", file, "cpu")
+        tagging.cold_start("nowhere", file, "cpu", "torch")
 
 
 def test_what_cannot_be_measured_is_refused(model, tmp_path) -> None:
@@ -122,6 +112,7 @@ def test_what_cannot_be_measured_is_refused(model, tmp_path) -> None:
     ("words", "message"),
     [
         (["--model", "coco80"], "--model: is for tagging; add --tagging"),
+        (["--no-compile"], "--no-compile: is for tagging; add --tagging"),
         (["--images", "photos"], "--images: is for tagging; add --tagging"),
         (["--tagging", "--sizes", "paper"], "--sizes: is for the head, which --tagging does not measure"),
         (["--tagging", "--crf-rank", "3"], "--crf-rank: is for the head"),

@@ -21,8 +21,10 @@ from contextcaps.models.trained import Trained
 from contextcaps.serving.app import create_app
 from contextcaps.serving.config import ServeConfig
 from contextcaps.serving.engine import Engine
+from contextcaps.serving.opening import open_engine
 from contextcaps.serving.server import settings_of
 from contextcaps.serving.service import Service
+from contextcaps.serving.torch_engine import TorchEngine
 
 CLASSES = ("oven", "sink", "bed", "chair, folding", "car")
 
@@ -44,7 +46,7 @@ def model(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def engine(model) -> Engine:
-    return Engine.load("kitchens", str(model), "cpu")
+    return open_engine("kitchens", str(model), "cpu")
 
 
 @pytest.fixture(scope="session")
@@ -135,17 +137,17 @@ def client(engine) -> Iterator[Client]:
         yield found
 
 
-class Slow(Engine):
+class Slow(TorchEngine):
     """A model that computes only when it may."""
 
     def __init__(self, name: str, tagger) -> None:
         super().__init__(name, tagger)
         self.may, self.batches = threading.Event(), []
 
-    def features(self, pixels):
+    def compute(self, pixels, known):
         self.batches.append(len(pixels))
         assert self.may.wait(20)
-        return super().features(pixels)
+        return super().compute(pixels, known)
 
 
 @pytest.fixture

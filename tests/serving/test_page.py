@@ -16,7 +16,7 @@ import pytest
 from conftest_of_serving import CLASSES, running
 
 from contextcaps.serving.config import ServeConfig
-from contextcaps.serving.engine import Engine
+from contextcaps.serving.opening import engine_of
 
 webdriver = pytest.importorskip("selenium.webdriver")
 By = pytest.importorskip("selenium.webdriver.common.by").By
@@ -57,7 +57,7 @@ def served(engine):
 
     torch.manual_seed(1)
     plain = Tagger(contextcaps.create_model("gap", 5, 32, "small", class_names=CLASSES))
-    engines = {"kitchens": engine, "plain": Engine("plain", plain)}
+    engines = {"kitchens": engine, "plain": engine_of("plain", plain)}
     with running(ServeConfig(model=("kitchens=unused", "plain=unused")), engines) as found:
         yield found
 
@@ -209,6 +209,7 @@ def test_many_photographs(page, engine, photographs) -> None:
     page.one("#batch-no").click()
     page.until(lambda: not any(each.startswith("car (") for each in page.texts("#filter option")))
     page.until(lambda: page.scores().get("car") == "no")
+    page.until(lambda: page.one("#album").get_attribute("aria-busy") == "false")
     files = {}
     for kind, name in (("jsonl", "tags.jsonl"), ("csv", "tags.csv"), ("xmp", "sidecars.zip")):
         page.one(f"[data-download={kind}]").click()

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import torch
 
 from contextcaps.serving.admission import Admission
 from contextcaps.serving.batching import BATCH, Batcher
@@ -62,14 +61,14 @@ def test_models_have_names() -> None:
 def test_the_oldest_photographs_are_forgotten_first() -> None:
     kept = Kept(4000)
     for key in "abc":
-        kept.put("m", key, Features(torch.zeros(1, 20, 20)))  # 1600 bytes
+        kept.put("m", key, Features(None, 1600))  # 1600 bytes
         kept.get("m", "a")
     assert kept.get("m", "b") is None
     assert kept.get("m", "a") is not None
     assert kept.get("other", "a") is None
-    kept.put("m", "a", Features(torch.zeros(1, 20, 20)))
+    kept.put("m", "a", Features(None, 1600))
     assert kept.size == 3200
-    kept.put("m", "large", Features(torch.zeros(1, 100, 100)))
+    kept.put("m", "large", Features(None, 40000))
     assert kept.size == 0
 
 
@@ -89,19 +88,16 @@ def test_places_are_given_back_whatever_happens() -> None:
 
 
 class _Numbers:
-    """An engine whose features are the pixels; 13 is more than it can bear."""
+    """An engine whose scores are twice the pixels; 13 is more than it can bear."""
 
     def __init__(self) -> None:
         self.batches = []
 
-    def features(self, pixels):
+    def compute(self, pixels, known):
         self.batches.append(len(pixels))
         if any(each == 13 for each in pixels):
             raise MemoryError("13")
-        return pixels
-
-    def scores(self, features, known):
-        return [2 * each for each in features]
+        return [(each, 2 * each) for each in pixels]
 
 
 def test_batches() -> None:

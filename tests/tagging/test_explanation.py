@@ -106,7 +106,7 @@ def test_known_labels_move_scores_through_messages(pictures) -> None:
     assert explanation.classes[0].name == "car"
     assert (explanation.classes[0].score, explanation.classes[0].given) == (1.0, True)
     assert "road" not in [each.name for each in explanation.classes]
-    moved = (after.scores - before.scores).abs()
+    moved = np.abs(after.scores - before.scores)
     assert {move.name for move in explanation.moves} == {
         name for name, by in zip(CLASSES, moved.tolist(), strict=True) if by >= 0.01
     } - {*known}

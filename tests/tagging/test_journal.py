@@ -19,6 +19,7 @@ from contextcaps.cli import main
 from contextcaps.models.loading import load_model
 from contextcaps.models.sections import CalibrationConfig
 from contextcaps.tagging.journal import model_fingerprint
+from contextcaps.tagging.tagger import Tagger
 
 
 def _tag(capsys, *words: object) -> tuple[int, str]:
@@ -175,6 +176,6 @@ def test_another_calibration_is_another_model(model) -> None:
     for calibration in (None, CalibrationConfig(1.5, -0.5), CalibrationConfig(1.5, -0.25)):
         network, trained = load_model(model)
         network.config = dataclasses.replace(network.config, calibration=calibration)
-        tagger = SimpleNamespace(network=network, thresholds=trained.thresholds, classes=network.config.class_names)
+        tagger = Tagger(network, trained, "cpu")
         found.add(model_fingerprint(tagger))
     assert len(found) == 3

@@ -13,8 +13,9 @@ from contextcaps.evaluation.predictions import Predictions
 from contextcaps.models import ModelConfig
 from contextcaps.models.loading import load_model
 from contextcaps.training.evaluate import evaluate
+from contextcaps.training.resolved import network_config
 from contextcaps.training.starting import StartingModel, with_starting_model
-from contextcaps.training.trainer import network_config, resume, train
+from contextcaps.training.trainer import resume, train
 
 KINDS = {
     "lengths": {"model": "capsnet", "loss": "margin"},

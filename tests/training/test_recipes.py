@@ -8,7 +8,7 @@ import pytest
 import contextcaps
 from contextcaps.models.registry import require_buildable
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.trainer import network_config
+from contextcaps.training.resolved import network_config
 
 RECIPES = sorted((Path(__file__).parents[2] / "docs" / "models").glob("*.yaml"))
 

@@ -276,7 +276,7 @@ def test_evaluate_on_other_data_and_parts(tmp_path, run, cache) -> None:
 
 def test_evaluate_a_shipped_model(tmp_path, run, cache, shipped, monkeypatch) -> None:
     """It is measured on data that are named, and nothing is written into the package."""
-    written = ship(run, "coco80").folder
+    written = ship(run, "coco80", graph=False).folder
     before = sorted(os.listdir(written))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "coco80").mkdir()  # is not meant

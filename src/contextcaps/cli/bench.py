@@ -30,6 +30,8 @@ class BenchCommand(Command):
     """With --tagging: a shipped model (coco80 by default), a run's folder or a model's."""
     images: Folder = None
     """With --tagging: a folder with images, instead of drawn ones of 640×480 and 4000×3000 pixels."""
+    no_compile: Flag = False
+    """With --tagging: leave out torch.compile, which takes some minutes."""
     settings: Annotated[BenchSettings, tyro.conf.arg(name="")] = dataclasses.field(default_factory=BenchSettings)
     """What to measure."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/bench")
@@ -48,7 +50,9 @@ class BenchCommand(Command):
 
             model = DEFAULT_MODEL if self.model is None else self.model
             device, seconds = self.settings.device, self.settings.seconds
-            bench = run_tagging_bench(model, self.images, device, seconds, self.out, progress=not self.quiet)
+            bench = run_tagging_bench(
+                model, self.images, device, seconds, self.out, not self.quiet, not self.no_compile
+            )
         else:
             from contextcaps.experiments.bench.bench import run_bench
 
@@ -58,7 +62,11 @@ class BenchCommand(Command):
     def _require_together(self) -> None:
         """Refuse flags of the other benchmark."""
         if not self.tagging:
-            for flag, value in (("--model", self.model), ("--images", self.images)):
+            for flag, value in (
+                ("--model", self.model),
+                ("--images", self.images),
+                ("--no-compile", self.no_compile or None),
+            ):
                 if value is not None:
                     raise ValueError(f"{flag}: is for tagging; add --tagging")
             return

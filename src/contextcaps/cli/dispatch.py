@@ -15,6 +15,7 @@ from contextcaps.cli.data import DataConvert, DataInspect, DataPrepare
 from contextcaps.cli.demo import DemoCommand
 from contextcaps.cli.evaluate import Evaluate
 from contextcaps.cli.explain import ExplainImage
+from contextcaps.cli.export import ExportModel
 from contextcaps.cli.models import Models
 from contextcaps.cli.parsing import did_you_mean, parse, pointing_at_help
 from contextcaps.cli.serve import Serve
@@ -35,6 +36,7 @@ COMMANDS: Group = {
     "tag": TagImages,
     "explain": ExplainImage,
     "audit": AuditLabels,
+    "export": ExportModel,
     "serve": Serve,
     "demo": DemoCommand,
     "ablate": Ablate,
@@ -44,6 +46,9 @@ COMMANDS: Group = {
 }
 """Name → command, or further names."""
 _LONGEST = 2000  # letters of a line of a message
+
+_OF_TRAINING = {"torch": "PyTorch", "huggingface_hub": "huggingface_hub"}
+"""Packages of the extra `train` that much is built upon, and their names for people."""
 
 _ABOUT = {
     "contextcaps": f"{contextcaps.__doc__}\n\ncontextcaps --version prints the version.",
@@ -102,6 +107,11 @@ def _message(error: BaseException) -> str:
         return "out of memory; try a smaller --batch-size"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, ModuleNotFoundError) and error.name in _OF_TRAINING:
+        return (
+            f"this needs {_OF_TRAINING[error.name]}, which is not installed: pip install 'contextcaps[train]' "
+            "(tag, explain and models work without it)"
+        )
     return "\n".join(map(_shortened, str(error).split("\n"))) or "stopped"
 
 

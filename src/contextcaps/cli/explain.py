@@ -64,7 +64,7 @@ class ExplainImage(Command):
 
         asked = None if self.classes is None else parse_classes(self.classes, tagger.classes)
         explanation = tagger.explain(self.image, asked, known)
-        self._write(self.image, explanation, f"Tagged by {model} ({tagger.network.config.model}).")
+        self._write(self.image, explanation, f"Tagged by {model} ({tagger.config.model}).")
 
     def _require_places(self) -> None:
         """Refuse, before the work starts, what cannot be written."""
@@ -98,7 +98,8 @@ class ExplainImage(Command):
         from contextcaps.atomic import write_atomically
         from contextcaps.tagging.relations import draw_relations, label_relations, strongest_relations
 
-        relations, of_labels, data = strongest_relations(tagger.network, tagger.classes), (), ""
+        relations = strongest_relations(tagger.network, tagger.classes)
+        of_labels, data = relations[:0], ""
         if self.data is not None:
             from contextcaps.data import open_source
             from contextcaps.evaluation.scoring import class_order

@@ -1,6 +1,7 @@
 """contextcaps models: the shipped models and the presets, listed or step by step."""
 
 import dataclasses
+import importlib.util
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,17 +105,20 @@ def _list_all(console: CommandConsole) -> None:
 
 
 def _show_shipped(name: str, console: CommandConsole) -> None:
-    """Print the steps, the classes and the figures of a shipped model."""
-    from contextcaps.models import CapsuleNetwork
+    """Print the steps, where PyTorch is there to build them, the classes and the figures of a shipped model."""
     from contextcaps.models.shipped import list_shipped
 
     shipped = next(each for each in list_shipped() if each.name == name)
-    network = CapsuleNetwork.from_pretrained(shipped.folder)
-    _steps_table(network, f"{name}: {network.config.model}, trained").print(console)
+    config = shipped.config
+    if importlib.util.find_spec("torch") is not None:
+        from contextcaps.models import CapsuleNetwork
+
+        network = CapsuleNetwork.from_pretrained(shipped.folder)
+        _steps_table(network, f"{name}: {config.model}, trained").print(console)
     facts = {
         "file": f"{shipped.size / 1e6:.1f} MB",
-        "classes": f"{network.config.num_classes}: {', '.join(network.config.class_names or ())}",
-        "image size": f"{network.config.image_size_text}; photographs are squashed to it",
+        "classes": f"{config.num_classes}: {', '.join(config.class_names or ())}",
+        "image size": f"{config.image_size_text}; photographs are squashed to it",
         "test mAP": _sentence(shipped.test),
         "held-out mAP": _sentence(shipped.held_out),
         "licence of the weights": shipped.licence,

@@ -16,16 +16,19 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from contextcaps.cores import usable_cores
+from contextcaps.data.decoding_process import stoppable
 from contextcaps.data.images import BadImage, decode, image_size, resize_mask
 from contextcaps.data.problems import DataError, Problem
 from contextcaps.data.sample import Boxes, Sample
 from contextcaps.data.source import Source
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "Decoded",
@@ -91,8 +94,10 @@ def mask_dtype(classes: int) -> np.dtype:
     return np.dtype("u1") if classes < 256 else np.dtype("<u2")
 
 
-def mask_tensor(masks: np.ndarray) -> Tensor:
+def mask_tensor(masks: np.ndarray) -> "Tensor":
     """Return masks as a tensor: uint8, or int32 for 16 bits, since torch supports few operations on uint16."""
+    import torch  # here, as tagging decodes without it
+
     return torch.from_numpy(masks if masks.dtype == np.uint8 else masks.astype(np.int32))
 
 
@@ -141,8 +146,8 @@ def checked_mask(sample: Sample, classes: int) -> np.ndarray:
 
 
 def default_workers() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of workers where nobody asks for one: that of the cores."""
+    return usable_cores()
 
 
 def decode_ahead(
@@ -189,6 +194,9 @@ def map_in_order(
 ) -> Iterator[Result]:
     """Yield `function` of each task, in the tasks' order; at most `ahead` results wait to be asked for."""
     waiting: deque[Future[Result]] = deque()
+    stop = threading.Event()
+    if isinstance(pool, ThreadPoolExecutor):  # whose shutdown waits for what has begun
+        function = stoppable(function, stop)
     try:
         for task in tasks:
             waiting.append(pool.submit(function, task))
@@ -199,6 +207,7 @@ def map_in_order(
     finally:
         for future in waiting:
             future.cancel()
+        stop.set()
 
 
 def _wants_processes(source: Source, chunks: Sequence[np.ndarray]) -> bool:
@@ -224,7 +233,8 @@ def _start_process(source: Source, size: tuple[int, int], parent: int) -> None:
     global _process
     _process = (source, size)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)  # OpenMP's threads do not survive a fork
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
 
 

@@ -11,7 +11,7 @@ from typing import IO
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
-__all__ = ["MAX_PIXELS", "MAX_SCANNED", "PixelBudget", "decoding_budget", "scans"]
+__all__ = ["MAX_BYTES", "MAX_PIXELS", "MAX_SCANNED", "PixelBudget", "decoding_budget", "has_few_segments", "scans"]
 
 MAX_PIXELS = 89_478_485
 """Largest height × width that is decoded, and most pixels that are decoded at once by all workers: Pillow's limit."""
@@ -19,6 +19,10 @@ MAX_PIXELS = 89_478_485
 MAX_SCANNED = 10 * MAX_PIXELS
 """Largest height × width × scans of a JPEG: ten, as cameras and programs write them, of the largest image."""
 
+MAX_BYTES = 2**30
+"""Most bytes of an image's file: the largest image fits, in 16 bits and uncompressed."""
+
+_MOST_SEGMENTS = 1000  # before a JPEG's first scan; each of them costs Pillow time
 _START_OF_SCAN = b"\xff\xda"  # nowhere in a scan's data, where a zero follows each 255
 _CHUNK = 2**20
 
@@ -117,3 +121,18 @@ def _file_with_scans(opened: Image.Image) -> IO[bytes] | None:
     header = opened.fp.read(3)
     opened.fp.seek(place)
     return None if header == length.to_bytes(2, "big") + bytes([opened.layers]) else opened.fp
+
+
+def has_few_segments(file: IO[bytes]) -> bool:
+    """Return whether a JPEG's first scan, or its end or damage, is met soon; the file then stands at its beginning."""
+    place = 2
+    try:
+        for _ in range(_MOST_SEGMENTS):
+            file.seek(place)
+            head = file.read(4)
+            if len(head) < 4 or head[0] != 255 or head[1] == _START_OF_SCAN[1]:
+                return True
+            place += 2 + int.from_bytes(head[2:], "big") if head[1] != 255 else 1
+        return False
+    finally:
+        file.seek(0)

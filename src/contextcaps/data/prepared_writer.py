@@ -25,7 +25,7 @@ from contextcaps.data.decoding import Decoded, mask_dtype
 
 __all__ = ["FORMAT", "PreparedWriter"]
 
-FORMAT = 2
+FORMAT = 3
 """Version of the files' layout and of the pixels in them; part of the folder's name."""
 
 

@@ -96,8 +96,8 @@ def audit(
         if not trust_model:
             _require_unseen(model, tagger, source, data, progress)
         judges = [Judge(tagger, np.arange(len(source)))]
-        by = f"Judged by {model} ({tagger.network.config.model})."
-    network = judges[0].tagger.network.config
+        by = f"Judged by {model} ({tagger.config.model})."
+    network = judges[0].tagger.config
     if progress and not network.takes_known:
         print(
             f"note: {model}: {network.model} cannot be told labels, so each is judged by the image alone",
@@ -140,7 +140,7 @@ def _seen(model: str | Path, tagger: Tagger, source: Source, data: str) -> Seen 
     if isinstance(model, str) and model.startswith("hf:"):
         return None
     place = model_folder(model)
-    part = Part(source, tagger.network.config.image_size)
+    part = Part(source, tagger.config.image_size)
     seen = None if shipped_folder(model) is not None else count_seen(place.parent, part, TrainConfig())
     trained = tagger.trained
     is_own = trained is not None and absolute_source(data) == trained.data

@@ -17,7 +17,8 @@ from contextcaps.data.source_registry import absolute_source, open_source, regis
 from contextcaps.data.splits import FRACTIONS, iterative_split
 from contextcaps.tagging import Tagger, load
 from contextcaps.training.config import TrainConfig
-from contextcaps.training.trainer import network_config, train
+from contextcaps.training.resolved import network_config
+from contextcaps.training.trainer import train
 
 __all__ = ["FoldSource", "fold_config", "fold_indices", "train_folds"]
 

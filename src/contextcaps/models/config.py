@@ -169,6 +169,11 @@ class ModelConfig(Configuration):
             )
 
     @property
+    def all_class_names(self) -> tuple[str, ...]:
+        """Return the names of the classes; their numbers where they have none."""
+        return self.class_names or tuple(str(index) for index in range(self.num_classes))
+
+    @property
     def image_size_text(self) -> str:
         """Return the size of its images for people, such as 64×64 px."""
         height, width = self.image_size

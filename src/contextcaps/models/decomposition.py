@@ -28,15 +28,12 @@ from contextcaps.capsules.group_potentials import group_messages
 from contextcaps.models.baselines import BaselineHead
 from contextcaps.models.calibration import calibrate
 from contextcaps.models.config import ModelConfig
+from contextcaps.models.explainable import explains, require_explainable
 from contextcaps.models.head import CapsuleHead
 from contextcaps.models.head_base import ModelOutput
 from contextcaps.models.network import CapsuleNetwork
-from contextcaps.models.presets import PRESETS
 
 __all__ = ["Decomposition", "LengthParts", "decompose", "divide_length", "explains", "require_explainable"]
-
-_NOT_EXACT = ("em", "ml_decoder", "query2label", "c_tran")
-"""Sections of heads whose logits are no sum over capsules or positions."""
 
 
 class LengthParts(NamedTuple):
@@ -76,23 +73,6 @@ class Decomposition:
         parts += [] if self.branch is None else [self.branch.sum(dim=(2, 3))]
         parts += [] if self.messages is None else [self.messages.sum(dim=1)]
         return torch.stack(parts).sum(dim=0)  # [B, J]
-
-
-def explains(config: ModelConfig) -> bool:
-    """Return whether a network's logits have exact parts."""
-    return all(getattr(config, section) is None for section in _NOT_EXACT)
-
-
-def require_explainable(config: ModelConfig) -> None:
-    """Refuse a network whose logits are no exact sum over capsules or positions."""
-    if not explains(config):
-        section = next(section for section in _NOT_EXACT if getattr(config, section) is not None)
-        name = "EM routing" if section == "em" else f"the head {section}"
-        able = (each for each, (_, own) in PRESETS.items() if all(own.get(section) is None for section in _NOT_EXACT))
-        raise ValueError(
-            f"explain: the scores of {name} are no exact sum over the image; presets that can explain are "
-            f"{', '.join(able)}"
-        )
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from contextcaps.extras import import_extra
 
-__all__ = ["LITE", "EfficientNetLite", "published_weights"]
+__all__ = ["NORM_EPS", "LITE", "EfficientNetLite", "published_weights"]
 
 
 class _Stage(NamedTuple):
@@ -43,7 +43,7 @@ LITE = {"lite0": (1.0, 1.0), "lite1": (1.0, 1.1), "lite2": (1.1, 1.2)}
 """Name → factors of the width and of the depth. The stem and the last convolution are never wider, and neither the
 first nor the last stage is ever deeper."""
 
-_EPS = 1e-3  # TensorFlow's, of batch normalisation
+NORM_EPS = 1e-3  # TensorFlow's, of batch normalisation
 
 
 class EfficientNetLite(nn.Module):
@@ -118,7 +118,7 @@ class ConvNormAct(nn.Module):
             channels, after, kernel, stride, padding, dilation=dilation, groups=groups, bias=False
         )
         nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out", nonlinearity="relu")
-        self.norm: nn.Module = nn.BatchNorm2d(after, eps=_EPS)
+        self.norm: nn.Module = nn.BatchNorm2d(after, eps=NORM_EPS)
         self.act = nn.ReLU6(inplace=True) if act else nn.Identity()
         self.begins_with_zeros = False
 
@@ -132,12 +132,13 @@ class ConvNormAct(nn.Module):
             return self.act(conv2d(features, weight, bias, self.stride, (top + 1, left + 1), groups=groups))
         return self.act(self.norm(self.convolution(pad(features, (left, right, top, bottom)))))
 
-    def fold(self) -> None:
+    def fold(self, begins_with_zeros: bool = True) -> None:
         """Move the normalisation, in evaluation mode, into the convolution's weights: the same outputs in one pass.
 
         SAME padding of a strided convolution may be a pixel more after the image than before it, which takes a copy of
         the features. So its kernel, 3×3 or 5×5, gets a row and a column of zeros in front: both sides are then alike.
-        That is 8 % less work on a CPU, and was not measured on a GPU, where the kernel stays.
+        That is 8 % less work for torch on a CPU, and was not measured on a GPU, where the kernel stays; it does where
+        `begins_with_zeros` is false, too.
         """
         if not isinstance(self.norm, nn.BatchNorm2d):
             return
@@ -147,7 +148,7 @@ class ConvNormAct(nn.Module):
         weight, bias = fuse_conv_bn_weights(
             kept.weight, kept.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
         )
-        self.begins_with_zeros = self.stride > 1 and weight.device.type == "cpu"
+        self.begins_with_zeros = begins_with_zeros and self.stride > 1 and weight.device.type == "cpu"
         if self.begins_with_zeros:
             weight = nn.Parameter(pad(weight, (1, 0, 1, 0)))  # [C', C/G, k+1, k+1]
         kept.weight, kept.bias = weight, bias

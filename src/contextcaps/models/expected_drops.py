@@ -16,7 +16,7 @@ from torch import Tensor
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.told import Told
 
-__all__ = ["binary_entropy", "expected_drops"]
+__all__ = ["binary_entropy", "expected_drops", "expected_drops_told"]
 
 
 def binary_entropy(probabilities: Tensor) -> Tensor:
@@ -43,7 +43,11 @@ def expected_drops(network: CapsuleNetwork, features: Tensor, labels: Tensor) ->
         ValueError: the network cannot be told labels.
     """
     network.config.require_takes_known()
-    told = Told(network, features)
+    return expected_drops_told(Told(network, features), labels)
+
+
+def expected_drops_told(told: Told, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the same as `expected_drops` of images that are ready to be told labels."""
     plain = told.scores(labels.unsqueeze(1))[:, 0]  # [B, J]
     entropy = binary_entropy(plain)  # [B, J], 0 where a label is known
     after = []

@@ -7,7 +7,7 @@ from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from contextcaps.models.config import ModelConfig
-from contextcaps.models.saving import CONFIG_FILE, WEIGHTS_FILE, ModelFileError
+from contextcaps.models.files import CONFIG_FILE, WEIGHTS_FILE, ModelFileError
 from contextcaps.models.trained import TRAINED_FILE, Trained
 
 __all__ = ["fetch_config", "fetch_network", "fetch_trained"]

@@ -8,7 +8,7 @@ from torch import Tensor
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.told import Told
 
-__all__ = ["leave_one_out"]
+__all__ = ["leave_one_out", "leave_one_out_told"]
 
 
 @torch.no_grad()
@@ -28,7 +28,11 @@ def leave_one_out(network: CapsuleNetwork, features: Tensor, labels: Tensor) -> 
     """
     if not network.config.takes_known:
         return network.from_features(features).scores.float()
-    told = Told(network, features)
+    return leave_one_out_told(Told(network, features), labels)
+
+
+def leave_one_out_told(told: Told, labels: Tensor) -> Tensor:
+    """Return the same as `leave_one_out` of images that are ready to be told labels."""
     found = []
     for tile in told.tiles(labels.shape[1]):
         each = torch.arange(len(tile), device=tile.device)

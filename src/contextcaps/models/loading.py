@@ -3,16 +3,19 @@
 import re
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-
+from contextcaps.extras import import_extra
 from contextcaps.models.config import ModelConfig
-from contextcaps.models.network import CapsuleNetwork
-from contextcaps.models.saving import CONFIG_FILE, WEIGHTS_FILE, ModelFileError, read_config
+from contextcaps.models.files import CONFIG_FILE, WEIGHTS_FILE, ModelFileError, read_config
 from contextcaps.models.trained import TRAINED_FILE, Trained
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.suggestions import did_you_mean, did_you_mean_run
+
+if TYPE_CHECKING:
+    import torch
+
+    from contextcaps.models.network import CapsuleNetwork
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -51,8 +54,8 @@ def shipped_folder(model: str | Path) -> Path | None:
 
 
 def load_model(
-    path: str | Path = DEFAULT_MODEL, device: str | torch.device = "cpu"
-) -> tuple[CapsuleNetwork, Trained | None]:
+    path: str | Path = DEFAULT_MODEL, device: "str | torch.device" = "cpu"
+) -> "tuple[CapsuleNetwork, Trained | None]":
     """Load a network, and what training left beside it, where it left anything; without that, warn.
 
     Args:
@@ -62,7 +65,11 @@ def load_model(
 
     Raises:
         ModelFileError: there is no model, or it cannot be read.
+        ImportError: PyTorch is not installed.
     """
+    import_extra("torch", "train", f"{path}: its network")
+    from contextcaps.models.network import CapsuleNetwork
+
     name = _name_on_hub(path)
     if name is not None:
         from contextcaps.models.hub import fetch_trained

@@ -1,14 +1,14 @@
 """Models by name: what exists, its configuration, and the network itself."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from contextcaps.models.backbones import require_known_backbone, require_starting_weights
+from contextcaps.extras import import_extra
 from contextcaps.models.config import ModelConfig
-from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.presets import PRESETS, Preset
 from contextcaps.suggestions import there_is_no
+
+if TYPE_CHECKING:
+    from contextcaps.models.network import CapsuleNetwork
 
 __all__ = ["create_model", "describe_model", "list_models", "model_config", "register_model", "require_buildable"]
 
@@ -55,7 +55,7 @@ def create_model(
     image_size: int | tuple[int, int] | None = None,
     backbone: str | None = None,
     **overrides: Any,
-) -> CapsuleNetwork:
+) -> "CapsuleNetwork":
     """Build a network by the name of its preset.
 
     Args:
@@ -73,7 +73,11 @@ def create_model(
     >>> model(torch.rand(2, 3, 32, 32)).scores.shape
     torch.Size([2, 20])
     """
-    return CapsuleNetwork(model_config(name, num_classes, image_size, backbone, **overrides))
+    config = model_config(name, num_classes, image_size, backbone, **overrides)
+    import_extra("torch", "train", f"the network {name}")
+    from contextcaps.models.network import CapsuleNetwork  # here, as the names are listed without torch
+
+    return CapsuleNetwork(config)
 
 
 def require_buildable(config: ModelConfig, published: bool = True) -> None:
@@ -87,6 +91,10 @@ def require_buildable(config: ModelConfig, published: bool = True) -> None:
         ValueError: the backbone is unknown, images are too small for it, or the network is too large.
         ImportError: an extra is missing.
     """
+    torch = import_extra("torch", "train", f"the network {config.model}")
+    from contextcaps.models.backbones import require_known_backbone, require_starting_weights
+    from contextcaps.models.network import CapsuleNetwork
+
     require_known_backbone(config.backbone)
     if published:
         require_starting_weights(config)

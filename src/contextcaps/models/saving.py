@@ -14,10 +14,23 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from contextcaps.atomic import write_atomically
-from contextcaps.checksums import block_checksums, first_difference
+from contextcaps.checksums import block_checksums
 from contextcaps.models.config import ModelConfig
-from contextcaps.plain_files import NotPlain, parse_json, read_text, require_plain
+from contextcaps.models.files import (
+    CARD,
+    CARD_FILE,
+    CONFIG_FILE,
+    FORMAT,
+    GRAPH_FILE,
+    WEIGHTS_FILE,
+    ModelFileError,
+    home_of,
+    read_config,
+    read_in_folder,
+    replace_card,
+)
+from contextcaps.models.weight_files import CHECKSUMS, read_header, require_whole
+from contextcaps.plain_files import NotPlain, require_plain
 
 __all__ = [
     "CARD_FILE",
@@ -31,39 +44,6 @@ __all__ = [
     "replace_card",
     "save_network",
 ]
-
-CARD_FILE, CONFIG_FILE, WEIGHTS_FILE = "README.md", "config.json", "model.safetensors"
-"""Files of a model's folder; the Hugging Face Hub knows them by these names."""
-
-FORMAT = "contextcaps-1"
-"""Written into every saved configuration, so that a foreign file is recognised."""
-
-_CHECKSUMS = "contextcaps-crc32"
-"""Name of the weights' checksums in a safetensors file's header."""
-
-_CARD = """---
-library_name: contextcaps
-license: apache-2.0
-pipeline_tag: image-classification
-tags:
-- capsule-network
-- multi-label
----
-
-# A contextcaps model
-
-A network for multi-label image tagging, saved by contextcaps. `config.json` has its settings and class names:
-
-    from contextcaps import CapsuleNetwork
-
-    model = CapsuleNetwork.from_pretrained("this folder")
-
-Nothing is said here about how it was trained, or how well it does.
-"""
-"""README of a saved model, unless somebody writes a better one."""
-
-_CARD_MARK = "<!-- Written by contextcaps, and again with each export; without this line it stays as it is. -->"
-
 
 _TYPES = {
     "F64": torch.float64,
@@ -94,10 +74,6 @@ class _Described(NamedTuple):
     dtype: torch.dtype | None
 
 
-class ModelFileError(ValueError):
-    """A saved model that cannot be loaded; the message names the file and the reason."""
-
-
 def save_network(network: nn.Module, config: ModelConfig, folder: Path, half: bool) -> None:
     """Write a network's weights, configuration and card into a folder; a card that is there stays.
 
@@ -124,7 +100,8 @@ def save_network(network: nn.Module, config: ModelConfig, folder: Path, half: bo
         document = {"format": FORMAT, **config.to_dict()}
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         (temporary / CONFIG_FILE).write_text(text, encoding="utf-8")
-        (temporary / CARD_FILE).write_text(_CARD, encoding="utf-8")
+        (temporary / CARD_FILE).write_text(CARD, encoding="utf-8")
+        (folder / GRAPH_FILE).unlink(missing_ok=True)  # it is of the old weights
         os.replace(temporary / WEIGHTS_FILE, folder / WEIGHTS_FILE)
         os.replace(temporary / CONFIG_FILE, folder / CONFIG_FILE)
         if not (folder / CARD_FILE).exists():  # else somebody may have written into it
@@ -133,35 +110,14 @@ def save_network(network: nn.Module, config: ModelConfig, folder: Path, half: bo
 
 def _seal(source: Path, destination: Path) -> None:
     """Copy a safetensors file; add the checksums of its weights to the header, where other programs pass over them."""
-    header, start = _read_header(source)
-    header["__metadata__"][_CHECKSUMS] = json.dumps(block_checksums(source, start), separators=(",", ":"))
+    header, start = read_header(source)
+    header["__metadata__"][CHECKSUMS] = json.dumps(block_checksums(source, start), separators=(",", ":"))
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # so that the weights begin at a multiple of 8
     with source.open("rb") as weights, destination.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         weights.seek(start)
         shutil.copyfileobj(weights, file, 2**24)
-
-
-def _require_whole(path: Path) -> None:
-    """Refuse a safetensors file whose weights do not have the checksums in its header; many files have none."""
-    header, start = _read_header(path)
-    checksums = header.get("__metadata__", {}).get(_CHECKSUMS)
-    try:
-        byte = None if checksums is None else first_difference(path, parse_json(checksums), start)
-    except (ValueError, TypeError):
-        byte = 0  # they are damaged themselves
-    if byte is not None:
-        raise ModelFileError(
-            f"{path}: damaged (from byte {byte} on it is not what was written); save or download it again"
-        )
-
-
-def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """Return the header of a safetensors file, and the byte at which the weights begin."""
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        return json.loads(file.read(length)), 8 + length
 
 
 def _as_half(name: str, weight: torch.Tensor) -> torch.Tensor:
@@ -174,49 +130,6 @@ def _as_half(name: str, weight: torch.Tensor) -> torch.Tensor:
             "that float16 holds; save the model without half"
         )
     return halved
-
-
-def replace_card(folder: Path, text: str) -> None:
-    """Replace the text of a saved model's README, but for its front matter; one that a person wrote is left alone."""
-    path = folder / CARD_FILE
-    try:
-        _, front, old = path.read_text(encoding="utf-8").split("---\n", 2)
-    except (FileNotFoundError, UnicodeDecodeError, ValueError):  # none, or not one of ours
-        return
-    if old.strip() == _CARD.split("---\n", 2)[2].strip() or _CARD_MARK in old:
-        write_atomically(path, f"---\n{front}---\n\n{_CARD_MARK}\n\n{text}")
-
-
-def read_config(path: Path) -> ModelConfig:
-    """Read the configuration in a JSON file; raise a `ModelFileError` where it is wrong."""
-    try:
-        document = parse_json(read_in_folder(path))
-    except FileNotFoundError:
-        raise ModelFileError(f"{path}: no such file; expected a folder written by save_pretrained") from None
-    except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read: {error.strerror}") from None
-    except NotPlain as error:
-        raise ModelFileError(str(error)) from None
-    except ValueError as error:  # also of text that is no UTF-8
-        raise ModelFileError(f"{path}: cut off or no JSON ({error}); save or download the model again") from None
-    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-        raise ModelFileError(f'{path}: not a configuration of contextcaps (no "format": "{FORMAT}")')
-    try:
-        # Published weights of a backbone would only be overwritten: do not fetch them.
-        return ModelConfig.from_dict({**document, "pretrained": False})
-    except (ValueError, TypeError) as error:
-        raise ModelFileError(f"{path}: {error}") from None
-
-
-def read_in_folder(path: Path) -> str:
-    """Read a text file of a model's folder; errors are those of `contextcaps.plain_files.read_text`."""
-    return read_text(path, _home(path))
-
-
-def _home(path: Path) -> Path:
-    """Return what links of a model's file may not lead out of: its folder, or the repository's in the Hub's cache."""
-    folder = path.parent
-    return folder.parent.parent if folder.parent.name == "snapshots" else folder  # there all files are links
 
 
 def misfits(weights: Mapping[str, Shaped], places: Mapping[str, Tensor]) -> list[str]:
@@ -253,14 +166,14 @@ def read_weights(path: Path, places: Mapping[str, Tensor]) -> dict[str, Tensor]:
         ModelFileError: the file cannot be read, or its weights do not fit.
     """
     try:
-        require_plain(path, _home(path))
+        require_plain(path, home_of(path))
         with safetensors.safe_open(path, framework="pt") as file:
             problems = misfits(_header(file), dict(sorted(places.items())))
             if problems:
                 more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
                 shown = "; ".join(problems[:3])
                 raise ModelFileError(f"{path}: weights do not fit the configuration beside them: {shown}{more}")
-        _require_whole(path)
+        require_whole(path)
         weights = safetensors.torch.load_file(path)
     except FileNotFoundError:
         raise ModelFileError(f"{path}: no such file; expected a folder written by save_pretrained") from None

@@ -14,8 +14,7 @@ from typing import Any
 
 from contextcaps.models import loading
 from contextcaps.models.config import ModelConfig
-from contextcaps.models.network import CapsuleNetwork
-from contextcaps.models.saving import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE, ModelFileError, read_config
+from contextcaps.models.files import CARD_FILE, CONFIG_FILE, GRAPH_FILE, WEIGHTS_FILE, ModelFileError, read_config
 from contextcaps.models.trained import Trained, without_folders
 
 __all__ = ["FIGURES_FILE", "Measured", "ShippedModel", "list_shipped", "ship"]
@@ -52,7 +51,7 @@ class ShippedModel:
     folder: Path
     config: ModelConfig
     size: int
-    """So many bytes its weights take on the disk."""
+    """So many bytes its weights and its graph take on the disk."""
     held_out: Measured | None
     """It was measured on the images that chose its weights and thresholds."""
     test: Measured | None
@@ -75,8 +74,10 @@ def list_shipped() -> list[ShippedModel]:
     return [_describe(name, loading.SHIPPED / name) for name in loading.shipped_names()]
 
 
-def ship(model: str | Path, name: str, folder: Path | None = None) -> ShippedModel:
+def ship(model: str | Path, name: str, folder: Path | None = None, graph: bool = True) -> ShippedModel:
     """Put a trained model among the shipped ones, in half precision and without the folders of this machine.
+
+    Beside its weights it gets its graph for ONNX Runtime, which has the same weights.
 
     A card that a person wrote goes with it; otherwise one is written.
 
@@ -84,6 +85,7 @@ def ship(model: str | Path, name: str, folder: Path | None = None) -> ShippedMod
         model: a run's folder, or a model's.
         name: by which it will be loaded: small letters, digits, - and _.
         folder: of the shipped models; by default that of this package.
+        graph: write the graph for ONNX Runtime, too; without it PyTorch alone can compute the model.
 
     Raises:
         ValueError: there is no trained model, the name will not do, or a weight is too large for half precision.
@@ -93,6 +95,9 @@ def ship(model: str | Path, name: str, folder: Path | None = None) -> ShippedMod
         raise ValueError(f"name: expected small letters, digits, - and _, such as coco80, got {name!r}")
     if place.exists():
         raise ValueError(f"{place}: is there already; remove it first, as its figures are those of other weights")
+    from contextcaps.models.network import CapsuleNetwork  # here, as the models are listed without torch
+    from contextcaps.models.onnx_export import write_graph
+
     source = loading.model_folder(model)
     network = CapsuleNetwork.from_pretrained(source)
     trained = Trained.read(source, network.config)
@@ -110,6 +115,8 @@ def ship(model: str | Path, name: str, folder: Path | None = None) -> ShippedMod
             shutil.copyfile(source / CARD_FILE, place / CARD_FILE)
         network.save_pretrained(place, half=True)
         trained.write(place, network.config)
+        if graph:
+            write_graph(place)
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
         raise
@@ -124,7 +131,7 @@ def _describe(name: str, folder: Path) -> ShippedModel:
     card = folder / CARD_FILE
     found = _LICENCE.search(card.read_text(encoding="utf-8")) if card.is_file() else None
     licence = None if found is None else found[1]
-    size = (folder / WEIGHTS_FILE).stat().st_size
+    size = sum((folder / name).stat().st_size for name in (WEIGHTS_FILE, GRAPH_FILE) if (folder / name).is_file())
     return ShippedModel(name, folder, config, size, held_out, figures.get("test"), licence)
 
 

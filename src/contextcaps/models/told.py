@@ -28,7 +28,8 @@ class Told:
 
     @torch.no_grad()
     def __init__(self, network: CapsuleNetwork, features: Tensor) -> None:
-        self.network, self.features, self.images = network, features, len(features)
+        self.network, self.images, self.device = network, len(features), features.device
+        self._features = features
         self._unary: Tensor | None = None
         if network.config.head_takes_known:
             return
@@ -38,6 +39,7 @@ class Told:
             logits = score_logits(output.scores) if output.logits is None else output.logits  # [B, J]
             pooled = None if network.field.global_branch is None else features.mean(dim=(2, 3))  # [B, C]
             self._unary = network.field.unary(logits, pooled)  # [B, J]
+        self._features = features.new_empty(0)  # the field alone is told; their memory is free again
 
     @torch.no_grad()
     def scores(self, labels: Tensor) -> Tensor:
@@ -48,7 +50,7 @@ class Told:
         """
         sets, flat = labels.shape[1], labels.flatten(0, 1)  # [B·T, J]
         if self._unary is None:
-            scores = self.network.from_features(self.features.repeat_interleave(sets, 0), known=flat).scores.float()
+            scores = self.network.from_features(self._features.repeat_interleave(sets, 0), known=flat).scores.float()
             return scores.unflatten(0, (self.images, sets))
         assert self.network.field is not None
         with unchecked():
@@ -61,4 +63,4 @@ class Told:
     def tiles(self, classes: int) -> Iterator[Tensor]:
         """Yield places of classes [T], for each of which there is a set of labels, as many at once as memory allows."""
         rows = _IMAGES_AT_ONCE if self._unary is None else _NUMBERS_AT_ONCE // classes
-        yield from torch.arange(classes, device=self.features.device).split(max(1, rows // max(1, self.images)))
+        yield from torch.arange(classes, device=self.device).split(max(1, rows // max(1, self.images)))

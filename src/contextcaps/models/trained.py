@@ -9,7 +9,7 @@ from typing import Any
 
 from contextcaps.atomic import write_atomically
 from contextcaps.models.config import ModelConfig
-from contextcaps.models.saving import ModelFileError, read_in_folder, replace_card
+from contextcaps.models.files import ModelFileError, read_in_folder, replace_card
 from contextcaps.models.score_bands import ScoreBand, ScoreBands
 from contextcaps.models.sections import CalibrationConfig
 from contextcaps.plain_files import NotPlain, parse_json
@@ -91,16 +91,20 @@ class Trained:
 
     def write(self, folder: Path, config: ModelConfig) -> None:
         """Write it into a model's folder, whole or not at all; update the model's README, too."""
-        names = _class_names(config)
-        document = {
+        text = json.dumps(self.document(config), indent=2, ensure_ascii=False) + "\n"
+        write_atomically(folder / TRAINED_FILE, text)
+        replace_card(folder, self.card(config))
+
+    def document(self, config: ModelConfig) -> dict[str, Any]:
+        """Return it as JSON's types, with what happens to an image before the network."""
+        names = config.all_class_names
+        return {
             **dataclasses.asdict(self),
             "thresholds": dict(zip(names, self.thresholds, strict=True)),
             "frequencies": dict(zip(names, self.frequencies, strict=True)),
             "score_bands": [dataclasses.asdict(band) for band in self.score_bands.bands],
             "preprocessing": preprocessing(config),
         }
-        write_atomically(folder / TRAINED_FILE, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-        replace_card(folder, self.card(config))
 
     @classmethod
     def read(cls, folder: Path, config: ModelConfig) -> "Trained | None":
@@ -111,10 +115,27 @@ class Trained:
         """
         path = Path(folder, TRAINED_FILE)
         try:
-            document: dict[str, Any] = parse_json(read_in_folder(path))
-            del document["preprocessing"]  # for people and other programs; the network's configuration decides
+            return cls.from_document(parse_json(read_in_folder(path)), path, config)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ModelFileError(f"{path}: cannot be read: {error.strerror}") from None
+        except ModelFileError:
+            raise
+        except NotPlain as error:
+            raise ModelFileError(str(error)) from None
+        except ValueError as error:
+            raise ModelFileError(f"{path}: cut off or not written by contextcaps ({error!r})") from None
+
+    @classmethod
+    def from_document(cls, document: Any, path: Path, config: ModelConfig) -> "Trained":
+        """Return the facts of a document of JSON's types, as `document` gives it; errors name its file."""
+        try:
+            document = {
+                name: value for name, value in document.items() if name != "preprocessing"
+            }  # the network's decides
             for field in ("thresholds", "frequencies"):
-                if list(document[field]) != list(_class_names(config)):
+                if list(document[field]) != list(config.all_class_names):
                     raise ModelFileError(f"{path}: its classes are not those of the network beside it")
                 document[field] = tuple(_share(path, field, *each) for each in document[field].items())
             document.setdefault("kept", {})  # older files have neither this
@@ -124,20 +145,14 @@ class Trained:
                 if not isinstance(document[field], kind) or isinstance(document[field], bool) != (kind is bool):
                     raise ModelFileError(f"{path}: {field}: expected {spelled}, got {document[field]!r}")
             return cls(**document)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise ModelFileError(f"{path}: cannot be read: {error.strerror}") from None
         except ModelFileError:
             raise
-        except NotPlain as error:
-            raise ModelFileError(str(error)) from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFileError(f"{path}: cut off or not written by contextcaps ({error!r})") from None
 
     def card(self, config: ModelConfig) -> str:
         """Return the model card in Markdown."""
-        names = _class_names(config)
+        names = config.all_class_names
         shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
         rows = {
             "classes": f"{len(names)}: {shown}",
@@ -183,10 +198,6 @@ def _calibration_row(calibration: CalibrationConfig, metrics: dict[str, float]) 
         return text
     error, before = 100 * metrics["val_ECE"], 100 * metrics.get("val_ECE_before", math.nan)
     return f"{text}; expected calibration error there {error:.2f} %, {before:.2f} % before calibration"
-
-
-def _class_names(config: ModelConfig) -> tuple[str, ...]:
-    return config.class_names or tuple(str(index) for index in range(config.num_classes))
 
 
 def _share(path: Path, field: str, name: str, value: Any) -> float:

@@ -122,10 +122,9 @@ class Batcher:
     def _compute(self, batch: Sequence[_Waiting]) -> "list[Computed | Exception]":
         """Compute a batch; where that fails, each photograph alone, so that only the one at fault does."""
         try:
-            features = self.engine.features([each.pixels for each in batch])
-            scores = self.engine.scores(features, [each.known for each in batch])
+            found = self.engine.compute([each.pixels for each in batch], [each.known for each in batch])
         except Exception as error:
             if len(batch) == 1:
                 return [error]
             return [result for each in batch for result in self._compute([each])]
-        return [Computed(*each) for each in zip(features, scores, strict=True)]
+        return [Computed(*each) for each in found]

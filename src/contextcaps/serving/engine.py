@@ -1,52 +1,41 @@
-"""A model as the server uses it. All of the server that knows torch is in this file."""
+"""A model as the server uses it, whatever computes it; it imports no torch."""
 
 import dataclasses
+import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from contextcaps.data.decoding import default_workers
 from contextcaps.data.images import BadImage, image_size
-from contextcaps.models.decomposition import explains
-from contextcaps.models.expected_drops import expected_drops
+from contextcaps.models.explainable import explains
 from contextcaps.tagging.explanation import Explanation
 from contextcaps.tagging.known import known_row, place_of_class
 from contextcaps.tagging.pixels import pixels_of
-from contextcaps.tagging.tagger import Tagger, Tagging, load
+from contextcaps.tagging.tagger import Tagger, Tagging
 
-__all__ = ["Engine", "Features", "Known", "Scores", "share_cores"]
+__all__ = ["Engine", "Features", "Known", "Scores"]
 
-Scores = Tensor
-"""[J], float32, on the CPU: the scores of one photograph."""
-
+Scores = np.ndarray
+"""[J], float32: the scores of one photograph."""
 Known = Mapping[str, bool]
 """Class → whether it is present."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Features:
-    """What the backbone has found in one photograph: all that the head and the field need."""
+    """What is kept of a photograph: all that its scores, and its explanation, are computed from."""
 
-    values: Tensor
-    """[C, H, W]."""
-
-    @property
-    def size(self) -> int:
-        """Bytes that it takes."""
-        return self.values.numel() * self.values.element_size()
-
-
-def share_cores(workers: int) -> None:
-    """Let this process compute in its share of the cores, where so many processes compute."""
-    if workers > 1:
-        torch.set_num_threads(max(1, default_workers() // workers))
+    values: Any
+    """Pixels [3, H, W], uint8; or what the backbone has found in them, a tensor [C, H, W]."""
+    size: int
+    """Bytes that it takes."""
 
 
 class Engine:
     """Computes with one model. `pixels` may be called from many threads, all else from two at once.
+
+    A graph of ONNX is one piece: pixels are kept, and an answer runs all of it again.
 
     Args:
         name: by which clients ask for it.
@@ -54,17 +43,13 @@ class Engine:
     """
 
     def __init__(self, name: str, tagger: Tagger) -> None:
-        config = tagger.network.config
+        config = tagger.config
         self.name, self.tagger = name, tagger
         self.classes = tagger.classes
         self.takes_known: bool = config.takes_known
         self.explains: bool = explains(config)
+        self.asks: bool = config.takes_known and _has_torch()
         self.description = f"{config.model}, {config.image_size_text}"
-
-    @classmethod
-    def load(cls, name: str, place: str, device: str) -> "Engine":
-        """Load a model; `place` is as for `contextcaps.load`."""
-        return cls(name, load(place, device))
 
     def pixels(self, content: bytes, max_pixels: int) -> np.ndarray:
         """Decode a file's bytes to what the network takes, [3, H, W], uint8.
@@ -75,23 +60,26 @@ class Engine:
         height, width = image_size(content)
         if height * width > max_pixels:
             raise BadImage(f"{width} × {height} pixels: this server takes photographs up to {max_pixels:,}")
-        return pixels_of(content, self.tagger.network.config.image_size)
+        return pixels_of(content, self.tagger.config.image_size)
 
-    def features(self, pixels: Sequence[np.ndarray]) -> list[Features]:
-        """Run the backbone on photographs, [3, H, W] each."""
-        with torch.inference_mode():
-            found = self.tagger.features(torch.from_numpy(np.stack(pixels)))  # [B, C, H, W]
-            return [Features(each.clone()) for each in found]  # none keeps the memory of the whole batch
+    def compute(self, pixels: Sequence[np.ndarray], known: Sequence[Known]) -> list[tuple[Features, Scores]]:
+        """Return what is to be kept of photographs [3, H, W], and their scores with what is known of each."""
+        features = [Features(np.ascontiguousarray(each), each.nbytes) for each in pixels]
+        return list(zip(features, self.scores(features, known), strict=True))
 
     def scores(self, features: Sequence[Features], known: Sequence[Known]) -> list[Scores]:
-        """Run the head and the field: the scores [J] of each photograph, on the CPU, with what is known of it."""
-        network = self.tagger.network
-        told = torch.stack([known_row(each, self.classes) for each in known]) if any(known) else None  # [B, J]
-        with torch.inference_mode():
-            stacked = torch.stack([each.values for each in features])  # [B, C, H, W]
-            output = network.from_features(stacked, known=None if told is None else told.to(stacked.device))
-            scores = output.scores.float().cpu()  # [B, J]
-        return list(scores.clone())
+        """Return the scores [J] of photographs, with what is known of each."""
+        found: list[Scores] = [np.empty(0)] * len(features)
+        for told in {frozenset(each.items()) for each in known}:  # the graph takes one set of labels for a batch
+            places = [place for place, each in enumerate(known) if frozenset(each.items()) == told]
+            pixels = np.stack([features[place].values for place in places])  # [B, 3, H, W]
+            for place, scores in zip(places, self.tagger.scores(pixels, self.row(dict(told))), strict=True):
+                found[place] = scores
+        return found
+
+    def row(self, known: Known) -> np.ndarray | None:
+        """Return known labels as networks take them, [J]; None for none."""
+        return known_row(known, self.classes) if known else None
 
     def check(
         self,
@@ -107,7 +95,7 @@ class Engine:
             ValueError: they do not go together, the model has no such class, or can be told nothing.
         """
         if known:
-            self.tagger.network.config.require_takes_known()
+            self.tagger.config.require_takes_known()
             known_row(known, self.classes)
         for name in classes:
             place_of_class(name, self.classes, "classes")
@@ -123,18 +111,20 @@ class Engine:
         self, name: str | int, features: Features, classes: Iterable[str], known: Known, since: Known | None = None
     ) -> Explanation:
         """Explain the tags of a photograph, and what its known labels moved since others were known."""
-        return self.tagger.explain_features(name, features.values[None], classes, known, since)
+        parts = self.tagger.scorer.parts(features.values, self.row(known))
+        if since and known != since:
+            parts = [self.tagger.scorer.parts(features.values, self.row(since))[-1], parts[-1]]
+        return self.tagger.explanation(name, parts if known != (since or {}) else parts[-1:], classes, known)
 
     def question(self, features: Features, known: Known) -> tuple[str, float] | None:
         """Return the class whose answer is expected to settle most others, and how many bits; None where all is known.
 
-        It needs a model that takes known labels.
+        It needs torch, and a model that takes known labels.
         """
-        labels = known_row(known, self.classes).to(features.values.device)[None]  # [1, J]
-        with torch.inference_mode():
-            drops, _ = expected_drops(self.tagger.network, features.values[None], labels)  # [1, J]
-        best, place = drops[0].nan_to_num(-1.0).max(dim=0)
-        return None if len(known) == len(self.classes) else (self.classes[int(place)], float(best))
+        from contextcaps.tagging.questions import ask_image
+
+        found = ask_image(self.tagger, features.values.transpose(1, 2, 0), 1, known)
+        return (found[0].name, found[0].settles) if found else None
 
     def describe(self) -> dict[str, Any]:
         """Return what clients may know of the model, as JSON's types."""
@@ -144,6 +134,13 @@ class Engine:
             "classes": list(self.classes),
             "thresholds": dict(zip(self.classes, map(float, self.tagger.thresholds), strict=True)),
             "takes_known": self.takes_known,
-            "asks": self.takes_known,
             "explains": self.explains,
+            "asks": self.asks,
         }
+
+
+def _has_torch() -> bool:
+    try:
+        return importlib.util.find_spec("torch") is not None
+    except ImportError:
+        return False

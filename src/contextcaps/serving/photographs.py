@@ -121,8 +121,8 @@ def photograph_routes(service: Service) -> APIRouter:
         """Give the class whose answer is expected to settle most of the others, and how many bits; null for none."""
         options = await options_of(request)
         engine, _ = checked(service, options)
-        if not engine.takes_known:
-            raise Refused(422, "not_told", f"model: {engine.name} can be told no labels, so none is worth a question")
+        if not engine.asks:
+            raise Refused(422, "no_questions", f"model: {engine.name} can be told no labels, or torch is not installed")
         features = kept(engine, key)
         found = await service.in_head(lambda: engine.question(features, options.known))
         name, bits = found or (None, 0.0)

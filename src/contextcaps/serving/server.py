@@ -27,9 +27,9 @@ def serve(config: ServeConfig, opens: bool = False) -> None:
         config: what to serve, where.
         opens: show the page in a browser.
     """
-    from contextcaps.serving.engine import Engine
+    from contextcaps.serving.opening import open_engine
 
-    engines = {name: Engine.load(name, place, config.device) for name, place in config.models.items()}
+    engines = {name: open_engine(name, place, config.device) for name, place in config.models.items()}
     listening = _listen(config)
     address = _address(config.host, listening.getsockname()[1])
     print(f"contextcaps serves {', '.join(engines)} at {address}", flush=True)
@@ -68,11 +68,11 @@ def settings_of(config: ServeConfig, app: ASGIApp | str) -> uvicorn.Config:
 def create_worker() -> ASGIApp:
     """Return the application of a worker process, whose settings are in the environment."""
     from contextcaps.serving.app import create_app
-    from contextcaps.serving.engine import Engine, share_cores
+    from contextcaps.serving.opening import open_engine
 
     config = ServeConfig.from_json(os.environ[_CONFIG])
-    share_cores(config.workers)
-    return create_app(config, {name: Engine.load(name, place, config.device) for name, place in config.models.items()})
+    models = config.models.items()
+    return create_app(config, {name: open_engine(name, place, config.device, config.workers) for name, place in models})
 
 
 def _listen(config: ServeConfig) -> socket.socket:

@@ -1,29 +1,34 @@
 """Tag images with a trained model, from Python and from the command line."""
 
-from contextcaps.tagging.audit import Audit, Judge, Suspicion, audit_labels
-from contextcaps.tagging.audit_page import write_audit
-from contextcaps.tagging.audit_table import audit_table, read_ticked, write_suspicions
-from contextcaps.tagging.explanation import ClassExplanation, Explanation, LengthExplanation, Move
-from contextcaps.tagging.explanation_page import write_explanation
-from contextcaps.tagging.files import Destination
-from contextcaps.tagging.formats import Output
-from contextcaps.tagging.gallery import Gallery, JudgedTag, check_page, judge, write_gallery
-from contextcaps.tagging.heat_maps import write_heat_maps
-from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
-from contextcaps.tagging.journal import Journal, model_fingerprint
-from contextcaps.tagging.known import parse_known
-from contextcaps.tagging.output import Count, check_output, open_output, tagged_images, write_tags
-from contextcaps.tagging.questions import (
-    Question,
-    Questions,
-    ask_image,
-    ask_labels,
-    questions_table,
-    write_questions,
-)
-from contextcaps.tagging.reasons import describe_move, describe_reasons, print_reasons
-from contextcaps.tagging.relations import Relation, draw_relations, label_relations, strongest_relations
-from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
+from typing import TYPE_CHECKING
+
+from contextcaps.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from contextcaps.tagging.audit import Audit, Judge, Suspicion, audit_labels
+    from contextcaps.tagging.audit_page import write_audit
+    from contextcaps.tagging.audit_table import audit_table, read_ticked, write_suspicions
+    from contextcaps.tagging.explanation import ClassExplanation, Explanation, LengthExplanation, Move
+    from contextcaps.tagging.explanation_page import write_explanation
+    from contextcaps.tagging.files import Destination
+    from contextcaps.tagging.formats import Output
+    from contextcaps.tagging.gallery import Gallery, JudgedTag, check_page, judge, write_gallery
+    from contextcaps.tagging.heat_maps import write_heat_maps
+    from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
+    from contextcaps.tagging.journal import Journal, model_fingerprint
+    from contextcaps.tagging.known import parse_known
+    from contextcaps.tagging.output import Count, check_output, open_output, tagged_images, write_tags
+    from contextcaps.tagging.questions import (
+        Question,
+        Questions,
+        ask_image,
+        ask_labels,
+        questions_table,
+        write_questions,
+    )
+    from contextcaps.tagging.reasons import describe_move, describe_reasons, print_reasons
+    from contextcaps.tagging.relations import Relation, draw_relations, label_relations, strongest_relations
+    from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
 
 __all__ = [
     "Audit",
@@ -76,3 +81,33 @@ __all__ = [
     "write_suspicions",
     "write_tags",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "audit": ["Audit", "Judge", "Suspicion", "audit_labels"],
+        "audit_page": ["write_audit"],
+        "audit_table": ["audit_table", "read_ticked", "write_suspicions"],
+        "explanation": ["ClassExplanation", "Explanation", "LengthExplanation", "Move"],
+        "explanation_page": ["write_explanation"],
+        "files": ["Destination"],
+        "formats": ["Output"],
+        "gallery": ["Gallery", "JudgedTag", "check_page", "judge", "write_gallery"],
+        "heat_maps": ["write_heat_maps"],
+        "inputs": ["NotAnImage", "count_images", "find_images"],
+        "journal": ["Journal", "model_fingerprint"],
+        "known": ["parse_known"],
+        "output": ["Count", "check_output", "open_output", "tagged_images", "write_tags"],
+        "reasons": ["describe_move", "describe_reasons", "print_reasons"],
+        "questions": [
+            "Question",
+            "Questions",
+            "ask_image",
+            "ask_labels",
+            "questions_table",
+            "write_questions",
+        ],
+        "relations": ["Relation", "draw_relations", "label_relations", "strongest_relations"],
+        "tagger": ["Tag", "Tagger", "Tagging", "load"],
+    },
+)

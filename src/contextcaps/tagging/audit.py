@@ -4,8 +4,10 @@ The model is told every other label of the image, present and absent alike, and 
 whose opposite is more probable is suspected: "present" below one half may be wrong, "absent" above it missing.
 
 A model's own calibration is that of scores where nothing is told. With everything told it is surer than it should be:
-the messages of all classes add up. So these scores are calibrated anew, by one scale and one shift of their logits
-(Platt), on the very labels that are judged: two numbers for thousands of labels, which keep the order of the scores.
+the messages of all classes add up. And a label can be in error, which is more common of one kind than of the other:
+annotators overlook many more objects than they invent. So four numbers are fitted to the labels that are judged, a
+scale and a shift of the logits and the shares of labels that are missing and wrong (`fit_label_noise`). They keep the
+order of the labels of either kind, and say how the two kinds are ranked together.
 """
 
 import dataclasses
@@ -22,9 +24,8 @@ from contextcaps.data.loading import StreamLoader
 from contextcaps.data.problems import DataError, OnBad, Problem
 from contextcaps.data.source import Subset
 from contextcaps.data.unknown import UNKNOWN, is_unknown, labels_or_nan
-from contextcaps.evaluation.metrics import fit_platt_scaling
+from contextcaps.evaluation.metrics import LabelNoise, fit_label_noise
 from contextcaps.evaluation.scoring import class_order
-from contextcaps.models.calibration import scale_and_shift
 from contextcaps.models.decomposition import explains
 from contextcaps.models.leave_one_out import leave_one_out
 from contextcaps.models.sections import CalibrationConfig
@@ -39,8 +40,6 @@ Kind = Literal["wrong", "missing"]
 """What may be the matter with a label: the class is not there, or the label is not."""
 _EPS = 1e-7
 """Scores are kept so far from 0 and 1 when they are calibrated, at logits of ±16."""
-_IMPROBABLE = 0.5
-"""A label of which the opposite is more probable is suspected."""
 
 
 class Judge(NamedTuple):
@@ -64,7 +63,7 @@ class Suspicion:
     is_present: bool
     """What the label says."""
     probability: float
-    """That the label is right."""
+    """That the label is right, given how often labels of its kind are in error."""
     reason: str
     """Why the class has its score, in words."""
     labels: tuple[str, ...]
@@ -87,6 +86,10 @@ class Audit:
     """[n, J], float32, of each label to be right; NaN for an unknown label, and for an image that cannot be read."""
     suspicions: tuple[Suspicion, ...]
     """The most improbable labels first."""
+    suspected: int
+    """How many labels have an opposite that the model calls more probable; `suspicions` are some of them."""
+    noise: LabelNoise
+    """How often labels are in error, as fitted to them."""
     told: bool
     """Whether the models were told the other labels; False for models that cannot be told."""
     problems: tuple[Problem, ...] = ()
@@ -98,11 +101,6 @@ class Audit:
     def judged(self) -> int:
         """How many labels were judged."""
         return int((~self.probabilities.isnan()).sum())
-
-    @property
-    def suspected(self) -> int:
-        """How many labels are probably wrong or missing; `suspicions` are some of them."""
-        return int((self.probabilities < _IMPROBABLE).sum())
 
 
 def audit_labels(
@@ -132,34 +130,38 @@ def audit_labels(
         DataError: the source has no label, or other classes than a model.
     """
     require_labels(source)
-    probabilities = torch.full((len(source), len(source.classes)), math.nan)  # [n, J]
-    judge_of: dict[int, tuple[Tagger, CalibrationConfig | None]] = {}
+    logits = torch.full((len(source), len(source.classes)), math.nan)  # [n, J]
+    tagger_of: dict[int, Tagger] = {}
     problems: list[Problem] = []
     for tagger, images in judges:
         part = Subset(source, images.tolist(), "part")
         part.name = source.name
         scores, bad = told_scores(tagger, part, batch_size, workers, on_bad, tell)  # [m, J]
-        targets = torch.from_numpy(part.targets())  # [m, J]
-        calibration = None
-        if tagger.network.config.takes_known:
-            logits = torch.logit(scores, eps=_EPS)  # [m, J]
-            calibration = _fitted(logits, targets)
-            scores = torch.sigmoid(scale_and_shift(logits, calibration))
-        right = torch.where(targets == 1, scores, 1 - scores).masked_fill(is_unknown(targets), math.nan)  # [m, J]
-        probabilities[torch.from_numpy(np.asarray(images))] = right
-        judge_of |= dict.fromkeys(map(int, images), (tagger, calibration))
+        logits[torch.from_numpy(np.asarray(images))] = torch.logit(scores, eps=_EPS)
+        tagger_of |= dict.fromkeys(map(int, images), tagger)
         problems += bad
-    listed = probabilities < _IMPROBABLE  # [n, J]
-    if only is not None:
-        listed &= torch.from_numpy(source.targets() == (1 if only == "wrong" else 0))
-    suspected = listed.nonzero()  # [m, 2]
+    targets = torch.from_numpy(source.targets())  # [n, J]
+    targets = targets.masked_fill(logits.isnan(), UNKNOWN)  # [n, J], also where no image was read
+    noise = fit_label_noise(logits.nan_to_num(0.0), targets)
+    probabilities = noise.right(logits, targets == 1).masked_fill(is_unknown(targets), math.nan)  # [n, J]
+    wrong = (targets == 1) & (noise.scale * logits + noise.shift < 0)  # [n, J]
+    missing = (targets == 0) & (noise.scale * logits + noise.shift > 0)  # [n, J]
+    suspected = (wrong if only == "wrong" else missing if only == "missing" else wrong | missing).nonzero()  # [m, 2]
     order = probabilities[tuple(suspected.T)].argsort(stable=True)[:top]
     suspicions = tuple(
-        _suspicion(source, *judge_of[index], index, place, float(probabilities[index, place]))
+        _suspicion(
+            source,
+            tagger_of[index],
+            noise,
+            index,
+            place,
+            float(logits[index, place]),
+            float(probabilities[index, place]),
+        )
         for index, place in suspected[order].tolist()
     )
-    told = all(judge.tagger.network.config.takes_known for judge in judges)
-    return Audit(source, probabilities, suspicions, told, tuple(problems))
+    told = all(judge.tagger.config.takes_known for judge in judges)
+    return Audit(source, probabilities, suspicions, int((wrong | missing).sum()), noise, told, tuple(problems))
 
 
 def require_labels(source: Source) -> None:
@@ -186,7 +188,7 @@ def told_scores(
     """
     order = class_order(tagger.network, source)  # [J], of each of the model's classes among the source's
     found = torch.full((len(source), len(order)), math.nan)  # [n, J]
-    loader = StreamLoader(source, tagger.network.config.image_size, batch_size, workers=workers, on_bad=on_bad)
+    loader = StreamLoader(source, tagger.config.image_size, batch_size, workers=workers, on_bad=on_bad)
     for batch in loader:
         labels = labels_or_nan(batch.targets)[:, order]  # [B, J], classes as the model has them
         with torch.inference_mode(), memory_for(len(batch), tagger.device):
@@ -199,32 +201,26 @@ def told_scores(
     return found, loader.problems.found
 
 
-def _fitted(logits: Tensor, targets: Tensor) -> CalibrationConfig:
-    """Fit the calibration of logits [m, J] to known targets [m, J]; logits of images that were not read are NaN."""
-    counted = targets.masked_fill(logits.isnan(), UNKNOWN)  # [m, J]
-    return CalibrationConfig(*fit_platt_scaling(logits.nan_to_num(0.0), counted))
-
-
 def _suspicion(
-    source: Source, tagger: Tagger, calibration: CalibrationConfig | None, index: int, place: int, probability: float
+    source: Source, tagger: Tagger, noise: LabelNoise, index: int, place: int, logit: float, probability: float
 ) -> Suspicion:
     """Explain a label: why is its class so probable, or so improbable?"""
     sample, name = source.sample(index), source.classes[place]
     is_present = place in sample.labels
     explanation = None
-    if explains(tagger.network.config):
+    if explains(tagger.config):
         known = None
-        if tagger.network.config.takes_known:
+        if tagger.config.takes_known:
             open_ = {place, *sample.unknown}
             known = {each: k in sample.labels for k, each in enumerate(_names(tagger, source)) if k not in open_}
         asked = _names(tagger, source)[place]
         found = tagger.explain(sample.image, [asked], known)
         explanation = dataclasses.replace(next(each for each in found.classes if each.name == asked), name=name)
-        if calibration is not None:
-            explanation = explanation.calibrated(calibration)
+        if known is not None:
+            explanation = explanation.calibrated(CalibrationConfig(noise.scale, noise.shift))
         reason = describe_reasons(explanation)
     else:
-        score = probability if is_present else 1 - probability
+        score = float(torch.sigmoid(torch.tensor(noise.scale * logit + noise.shift)))
         reason = f"{name} {score:.2f}: the scores of this kind of model have no parts that could be named"
     labels = tuple(source.classes[label] for label in sample.labels)
     return Suspicion(index, sample.id, name, is_present, probability, reason, labels, explanation)
@@ -232,4 +228,4 @@ def _suspicion(
 
 def _names(tagger: Tagger, source: Source) -> tuple[str, ...]:
     """Return what the model calls the source's classes, in the source's order; numbers, if it has no names."""
-    return source.classes if tagger.network.config.class_names is not None else tagger.classes
+    return source.classes if tagger.config.class_names is not None else tagger.classes

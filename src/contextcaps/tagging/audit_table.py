@@ -35,17 +35,27 @@ def audit_table(audit: Audit) -> Table:
         (each.probability, each.image, each.name, "wrong?" if each.is_present else "missing?")
         for each in audit.suspicions[:_SHOWN]
     ]
+    noise = audit.noise
     note = (
-        f"right: how probable it is that the label is. Of {audit.judged:,} labels judged, {audit.suspected:,} are more "
-        "probably wrong than right."
+        f"right: how probable it is that the label is. Of {audit.judged:,} labels judged, {audit.suspected:,} have an "
+        f"opposite that the model calls more probable. By the model's fit, {_share(noise.missing)} of what is there is "
+        f"not labelled, and {_share(noise.wrong)} of what is not there is."
     )
     return Table(
-        "The least probable labels", columns, rows, (note,), empty="No label is more probably wrong than right."
+        "The least probable labels",
+        columns,
+        rows,
+        (note,),
+        empty="The model calls no opposite of a label more probable.",
     )
 
 
 def _probability(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.2g} %"
 
 
 def write_suspicions(suspicions: Sequence[Suspicion], path: Path | str) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from contextcaps.models.decomposition import Decomposition
+from contextcaps.models.parts import LogitParts
 from contextcaps.models.sections import CalibrationConfig
 
 __all__ = ["ClassExplanation", "Explanation", "LengthExplanation", "Move", "explanation_of", "spread"]
@@ -179,8 +178,8 @@ class Explanation:
 
 def explanation_of(
     image: str | int,
-    found: Decomposition,
-    plain: Decomposition | None,
+    found: LogitParts,
+    plain: LogitParts | None,
     classes: tuple[str, ...],
     thresholds: Sequence[float],
     asked: Iterable[str],
@@ -197,7 +196,7 @@ def explanation_of(
         asked: names of classes to explain besides the tags.
         given: known labels.
     """
-    scores = found.scores[0].tolist()
+    scores = found.scores.tolist()
     order = sorted(range(len(classes)), key=lambda place: -scores[place])
     above = {place for place in order if given.get(classes[place], scores[place] >= thresholds[place])}
     # Without a tag there is something to ask all the same: why not even the best of them?
@@ -224,59 +223,54 @@ def spread(cells: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 def _class_explanation(
     place: int,
-    found: Decomposition,
+    found: LogitParts,
     classes: tuple[str, ...],
     threshold: float,
     is_tag: bool,
     given: Mapping[str, bool],
 ) -> ClassExplanation:
-    name, parts = classes[place], found.lengths
-    length = None
-    if parts is not None:
-        capsules = _array(parts.capsules[0, place])  # [D, H, W]
-        length = LengthExplanation(float(parts.length[0, place]), capsules, float(parts.bias[0, place]))
+    name, length = classes[place], None
+    if found.length is not None and found.length_capsules is not None and found.length_bias is not None:
+        capsules = found.length_capsules[place]  # [D, H, W]
+        length = LengthExplanation(float(found.length[place]), capsules, float(found.length_bias[place]))
     return ClassExplanation(
         name,
-        float(found.scores[0, place]),
-        float(found.logits[0, place]),
+        float(found.scores[place]),
+        float(found.logits[place]),
         threshold,
         is_tag,
         given.get(name),
-        _array(found.evidence[0, place]),
-        None if found.branch is None else _array(found.branch[0, place]),
-        {} if found.messages is None else _strongest_first(found.messages[0, :, place], classes, place),
-        {part: float(value[0, place]) for part, value in found.constants.items()},
+        found.evidence[place],
+        None if found.branch is None else found.branch[place],
+        {} if found.messages is None else _strongest_first(found.messages[:, place], classes, place),
+        {part: float(value[place]) for part, value in found.constants.items()},
         length,
     )
 
 
 def _moves(
-    found: Decomposition, plain: Decomposition, classes: tuple[str, ...], given: Mapping[str, bool]
+    found: LogitParts, plain: LogitParts, classes: tuple[str, ...], given: Mapping[str, bool]
 ) -> tuple[Move, ...]:
     assert found.messages is not None
     assert plain.messages is not None
     moves = []
     for place, name in enumerate(classes):
-        before, after = float(plain.scores[0, place]), float(found.scores[0, place])
+        before, after = float(plain.scores[place]), float(found.scores[place])
         if name in given or abs(after - before) < _LEAST_MOVE:
             continue
-        through = _strongest_first(found.messages[0, :, place] - plain.messages[0, :, place], classes, place)
-        change = float(found.logits[0, place] - plain.logits[0, place])
+        through = _strongest_first(found.messages[:, place] - plain.messages[:, place], classes, place)
+        change = float(found.logits[place] - plain.logits[place])
         groups = found.constants.get("groups")
-        by_groups = 0.0 if groups is None else float((groups - plain.constants["groups"])[0, place])
+        by_groups = 0.0 if groups is None else float((groups - plain.constants["groups"])[place])
         moves.append(Move(name, before, after, change, through, by_groups))
     return tuple(sorted(moves, key=lambda move: -abs(move.after - move.before)))
 
 
-def _strongest_first(values: Tensor, classes: tuple[str, ...], own: int) -> dict[str, float]:
+def _strongest_first(values: np.ndarray, classes: tuple[str, ...], own: int) -> dict[str, float]:
     """Return class → value, without the class itself."""
     numbers = values.tolist()
     order = sorted((place for place in range(len(classes)) if place != own), key=lambda place: -abs(numbers[place]))
     return {classes[place]: numbers[place] for place in order}
-
-
-def _array(values: Tensor) -> np.ndarray:
-    return values.float().cpu().numpy()
 
 
 def _listed(values: np.ndarray) -> list[Any]:

@@ -104,7 +104,7 @@ class Destination:
                 with contextlib.closing(taggings), self._open(columns) as rows_or_none, tell as done:
                     count = write_tags(_passing(taggings, gallery), [*rows_or_none, *self._beside()], done)
             if gallery is not None and self.page is not None:
-                network = f"{tagger.network.config.model}, {counted(len(tagger.classes), 'class')}"
+                network = f"{tagger.config.model}, {counted(len(tagger.classes), 'class')}"
                 gallery.write(self.page, "Tagged images", f"Tagged by {by} ({network}).")
         return count
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import torch
+import numpy as np
 
 from contextcaps.documents import counted
 from contextcaps.tagging.formats import row_key
@@ -144,7 +144,7 @@ class Journal:
         for line in lines:
             row = json.loads(line)
             tags = tuple(Tag(**tag) for tag in row["tags"])
-            scores = None if row["scores"] is None else torch.tensor(row["scores"], dtype=torch.float32)  # [J]
+            scores = None if row["scores"] is None else np.array(row["scores"], dtype=np.float32)  # [J]
             yield Tagging(row["image"], tags, error=row["error"], scores=scores, given=row["given"])
 
     def _cut_to_whole_lines(self) -> None:
@@ -170,8 +170,7 @@ class Journal:
 
 def model_fingerprint(tagger: Tagger) -> str:
     """Return a hash of a model's weights, classes, thresholds and calibration."""
-    calibration = tagger.network.config.to_dict()["calibration"]
+    calibration = tagger.config.to_dict()["calibration"]
     digest = hashlib.sha256(json.dumps([tagger.classes, tagger.thresholds, calibration]).encode())
-    for tensor in tagger.network.state_dict().values():
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    digest.update(tagger.scorer.fingerprint())
     return digest.hexdigest()[:16]

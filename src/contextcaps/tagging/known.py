@@ -4,8 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from contextcaps.suggestions import did_you_mean
 
@@ -62,9 +61,9 @@ def spell_known(known: Mapping[str, bool]) -> str:
     return ", ".join(f"{name}={'yes' if present else 'no'}" for name, present in known.items())
 
 
-def known_row(known: Mapping[str, bool], classes: tuple[str, ...]) -> Tensor:
+def known_row(known: Mapping[str, bool], classes: tuple[str, ...]) -> np.ndarray:
     """Check known labels and return them as the network takes them, [J]: 1 present, 0 absent, NaN not known."""
-    row = torch.full((len(classes),), math.nan)
+    row = np.full(len(classes), math.nan, dtype=np.float32)
     for name, present in known.items():
         place = place_of_class(name, classes, "known")
         if not isinstance(present, bool):

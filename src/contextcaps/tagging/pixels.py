@@ -6,17 +6,19 @@ A mistake of the program that calls (a type that is no image, pixels of another 
 
 import io
 import os
+import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
 
 from contextcaps.data.images import BadImage, decode, decode_opened
 from contextcaps.tagging.inputs import NotAnImage
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["as_images", "name_of", "pixels_of"]
 
@@ -44,7 +46,7 @@ def as_images(images: Any) -> Any:
     """
     if isinstance(images, np.ndarray) and images.dtype.kind in "OUS":  # an array of paths, as a data frame's column
         return images.ravel().tolist()
-    if isinstance(images, np.ndarray | Tensor):
+    if isinstance(images, np.ndarray) or _is_tensor(images):
         return images if images.ndim == 4 else [images]
     if isinstance(images, str | bytes | bytearray | os.PathLike | Image.Image | NotAnImage) or _is_file(images):
         return [images]
@@ -84,7 +86,7 @@ def pixels_of(image: Any, size: tuple[int, int] | None) -> np.ndarray:
     elif isinstance(image, Image.Image):
         with _reading:
             pixels = decode_opened(image, size)
-    elif isinstance(image, Tensor):
+    elif _is_tensor(image):
         pixels = decode(_from_tensor(image), size)
     elif _is_file(image):
         pixels = decode(_from_file(image), size)
@@ -92,6 +94,12 @@ def pixels_of(image: Any, size: tuple[int, int] | None) -> np.ndarray:
         inside = "; a list inside the list is not looked into" if isinstance(image, list | tuple) else ""
         raise TypeError(f"images: expected {_EXPECTED}, got {type(image).__name__} among them{inside}")
     return pixels.transpose(2, 0, 1)  # [3, H, W]
+
+
+def _is_tensor(image: Any) -> "TypeGuard[Tensor]":
+    """Return whether an object is a tensor, without importing torch: who has one has imported it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(image, torch.Tensor)
 
 
 def _is_file(image: Any) -> bool:
@@ -139,7 +147,7 @@ def _array_hint(shape: list[int]) -> str:
     return ""
 
 
-def _from_tensor(image: Tensor) -> np.ndarray:
+def _from_tensor(image: "Tensor") -> np.ndarray:
     """Return pixels [H, W, 3], uint8, of a tensor [3, H, W] or [1, H, W]; values 0…1 are rounded to bytes."""
     got = f"got {list(image.shape)} of {image.dtype}"
     if image.ndim != 3 or image.shape[0] not in (1, 3) or image.numel() == 0:
@@ -154,7 +162,7 @@ def _from_tensor(image: Tensor) -> np.ndarray:
                 "images: expected values from 0 to 1, not normalised (the network does that), "
                 f"got {least:g} to {most:g}"
             )
-        image = (image.float() * 255).round().to(torch.uint8)
-    if image.dtype != torch.uint8:
+        image = (image.float() * 255).round().byte()
+    if str(image.dtype) != "torch.uint8":
         raise TypeError(f"images: expected a tensor of uint8 (0…255) or floats (0…1), {got}")
     return image.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()  # [H, W, 3]

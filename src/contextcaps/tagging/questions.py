@@ -71,14 +71,14 @@ def ask_image(
         known: class → whether it is present.
     """
     _require_count(count)
-    row = known_row(known or {}, tagger.classes)  # [J]
+    row = torch.from_numpy(known_row(known or {}, tagger.classes))  # [J]
     try:
         pixels = pixels_of(image, tagger.network.config.image_size)
     except BadImage as error:
         name = name_of(image, 0)
         raise DataError(f"{name if isinstance(name, str) else 'the image'}: {error}") from None
-    found = _drops(tagger, torch.from_numpy(pixels[None]), row[None])
-    return _chosen(*(each[0] for each in found), tagger.classes, count)
+    drops, scores = _drops(tagger, torch.from_numpy(pixels[None]), row[None])  # [1, J]
+    return _chosen(drops[0], scores[0], tagger.classes, count)
 
 
 def ask_labels(
@@ -119,8 +119,8 @@ def ask_labels(
     for batch in loader:
         labels = labels_or_nan(batch.targets)[:, order]  # [B, J], classes as the model has them
         drops, scores = _drops(tagger, batch.images, labels if told else torch.full_like(labels, math.nan))  # [B, J]
-        for index, *each in zip(batch.indices.tolist(), drops, scores, strict=True):
-            found[index] = _chosen(*each, names, count)
+        for place, index in enumerate(batch.indices.tolist()):
+            found[index] = _chosen(drops[place], scores[place], names, count)
         tell(len(batch))
     images = tuple((source.id_of(index), found[index]) for index in sorted(found) if found[index])
     return Questions(source.name, images, told, tuple(loader.problems.found))

@@ -3,15 +3,17 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from contextcaps.data import Source
 from contextcaps.data.unknown import UNKNOWN
 from contextcaps.documents import shortened, signed
 from contextcaps.documents.drawing import Drawing
-from contextcaps.models.network import CapsuleNetwork
+
+if TYPE_CHECKING:
+    from contextcaps.models.network import CapsuleNetwork
 
 __all__ = ["Relation", "draw_relations", "label_relations", "strongest_relations"]
 
@@ -40,7 +42,7 @@ class Relation:
         return (self.forward + self.backward) / 2
 
 
-def strongest_relations(network: CapsuleNetwork, classes: Sequence[str], count: int = 40) -> tuple[Relation, ...]:
+def strongest_relations(network: "CapsuleNetwork", classes: Sequence[str], count: int = 40) -> tuple[Relation, ...]:
     """Return the pairs of classes that attract each other most, and those that exclude each other most.
 
     Args:
@@ -57,6 +59,8 @@ def strongest_relations(network: CapsuleNetwork, classes: Sequence[str], count: 
             f"relations: this model ({network.config.model}) has no field between its decisions, and so no relations; "
             "train one with --set field=default"
         )
+    import torch  # here, as the package is imported without it
+
     with torch.no_grad():
         pairwise = field.pairwise
         matrix = pairwise[0] @ pairwise[1].T if isinstance(pairwise, tuple) else pairwise  # [J, J]

@@ -9,36 +9,39 @@ import contextlib
 import dataclasses
 import itertools
 import numbers
-import os
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from contextcaps.data.decoding import default_workers, map_in_order
 from contextcaps.data.images import BadImage
 from contextcaps.data.problems import DataError
-from contextcaps.models.decomposition import decompose, require_explainable
+from contextcaps.models.config import ModelConfig
 from contextcaps.models.loading import DEFAULT_MODEL, load_model
-from contextcaps.models.network import CapsuleNetwork
+from contextcaps.models.parts import LogitParts
+from contextcaps.models.runtime import Runtime, open_scorer
 from contextcaps.models.score_bands import ScoreBands
+from contextcaps.models.scorer import Scorer
 from contextcaps.models.trained import Trained
-from contextcaps.out_of_memory import memory_for
 from contextcaps.tagging.explanation import Explanation, explanation_of
 from contextcaps.tagging.known import known_row, place_of_class
 from contextcaps.tagging.pixels import as_images, name_of, pixels_of
 from contextcaps.tagging.thresholds import Asked, choose_thresholds
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from contextcaps.models.network import CapsuleNetwork
+    from contextcaps.models.torch_scorer import TorchScorer
 
 __all__ = ["OnBadImage", "Tag", "Tagger", "Tagging", "load"]
 
 OnBadImage = Literal["report", "stop"]
 
 _UNTUNED = 0.5  # threshold of a model without tuned ones
-_LUMA = (0.299, 0.587, 0.114)  # red, green and blue in grey (ITU-R 601, as in Pillow)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,53 +69,78 @@ class Tagging:
     """Best first."""
     error: str | None = None
     """Why the image could not be tagged."""
-    scores: Tensor | None = dataclasses.field(default=None, repr=False, compare=False)
-    """[J], float32, of all classes, on the CPU; None where there is an error."""
+    scores: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
+    """[J], float32, of all classes; None where there is an error."""
     given: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     """Known labels given to the model: class → whether it is present."""
-
-
-def _compute_alone() -> None:
-    """Let a forked process compute in one thread: OpenMP would wait for ever for threads that are its parent's."""
-    torch.set_num_threads(1)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_compute_alone)
 
 
 class Tagger:
     """Tags images with a network, its class names and its thresholds.
 
     Args:
-        network: put into evaluation mode; a copy of its backbone computes. The copy is made anew where the weights have
-            gone to another device or precision, as by `tagger.network.bfloat16()`; no other change to it is seen.
+        network: a torch network, which is put into evaluation mode and changed no more but for its device and
+            precision; or what computes its scores, as `contextcaps.models.runtime.open_scorer` gives it.
         trained: the training's results, such as tuned thresholds; without them each class is present from 0.5 on.
-        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+        device: of a torch network: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
 
     A process forked from one that has loaded a model on the CPU can use it, in one thread.
     """
 
     def __init__(
-        self, network: CapsuleNetwork, trained: Trained | None = None, device: str | torch.device = "auto"
+        self, network: "CapsuleNetwork | Scorer", trained: Trained | None = None, device: Any = "auto"
     ) -> None:
-        config = network.config
-        if config.in_channels not in (1, 3):
-            raise ValueError(f"a network for images of {config.in_channels} channels: only colour and grey are tagged")
-        self.network = network.to(_checked_device(device)).eval()
-        self._folded = self.network.folded()  # gives the same scores in less time
+        if hasattr(network, "state_dict"):
+            from contextcaps.models.torch_scorer import TorchScorer
+
+            network = TorchScorer(cast("CapsuleNetwork", network), device)
+        self.scorer: Scorer = network
+        """What computes the scores."""
+        self._torch: TorchScorer | None = None
+        self._source: str | Path | None = None  # of the network, where torch does not compute
+        if self.config.in_channels not in (1, 3):
+            raise ValueError(
+                f"a network for images of {self.config.in_channels} channels: only colour and grey are tagged"
+            )
         self.trained = trained
-        self.classes: tuple[str, ...] = config.class_names or tuple(str(index) for index in range(config.num_classes))
+        self.classes: tuple[str, ...] = self.config.all_class_names
         self.thresholds: tuple[float, ...] = (_UNTUNED,) * len(self.classes) if trained is None else trained.thresholds
         self.score_bands = ScoreBands() if trained is None else trained.score_bands
 
     @property
-    def device(self) -> torch.device:
-        """The device that computes: that of the network's weights."""
-        return self.network.pixel_mean.device
+    def config(self) -> ModelConfig:
+        """The network's configuration."""
+        return self.scorer.config
+
+    @property
+    def device(self) -> Any:
+        """The device that computes."""
+        return self.scorer.device
+
+    @property
+    def network(self) -> "CapsuleNetwork":
+        """The torch network; it is loaded now where ONNX Runtime computes.
+
+        Raises:
+            ImportError: PyTorch is not installed.
+            ValueError: the model is an ONNX file, which has none.
+        """
+        return self._by_torch().network
+
+    def _by_torch(self) -> "TorchScorer":
+        if hasattr(self.scorer, "network"):
+            return cast("TorchScorer", self.scorer)
+        if self._torch is None:
+            if self._source is None:
+                raise ValueError("an ONNX file has no torch network; name the model that it was exported from")
+            network, _ = load_model(self._source)
+            from contextcaps.models.torch_scorer import TorchScorer
+
+            self._torch = TorchScorer(network, "cpu")
+        return self._torch
 
     def __repr__(self) -> str:
-        return f"Tagger({self.network.config.model}, {len(self.classes)} classes, on {self.device})"
+        return f"Tagger({self.config.model}, {len(self.classes)} classes, on {self.device})"
 
     def tag(
         self,
@@ -192,7 +220,7 @@ class Tagger:
             with contextlib.closing(decoded):
                 while batch := list(itertools.islice(decoded, batch_size)):
                     readable = [pixels for _, pixels in batch if isinstance(pixels, np.ndarray)]
-                    scores = iter(self.scores(torch.from_numpy(np.stack(readable)), row) if readable else ())  # [J]
+                    scores = iter(self.scores(np.stack(readable), row) if readable else ())  # [J]
                     for name, pixels in batch:
                         if isinstance(pixels, np.ndarray):
                             tagging = self.tagging_of(name, next(scores), thresholds, top_k, known)
@@ -219,7 +247,7 @@ class Tagger:
         self, images: Iterable[Any], batch_size: int, workers: int
     ) -> Generator[tuple[str | int, np.ndarray | str], None, None]:
         """Yield each image's name with its pixels [3, H, W], or why there are none; decode the next batch meanwhile."""
-        size = self.network.config.image_size
+        size = self.config.image_size
 
         def decoded(task: tuple[int, Any]) -> tuple[str | int, np.ndarray | str]:
             index, image = task
@@ -235,39 +263,25 @@ class Tagger:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _known_row(self, known: Mapping[str, bool] | None) -> Tensor | None:
+    def _known_row(self, known: Mapping[str, bool] | None) -> np.ndarray | None:
         """Check known labels and return them as the network takes them, [J]; None for none."""
         if not isinstance(known, Mapping | None):
             raise TypeError(f"known: expected class → True or False, such as {{'oven': True}}, got {known!r}")
         if not known:
             return None
-        self.network.config.require_takes_known()
+        self.config.require_takes_known()
         return known_row(known, self.classes)
 
-    def scores(self, images: Tensor, known: Tensor | None = None) -> Tensor:
-        """Return scores [B, J], float32 on the CPU, of images [B, 3, H, W] as bytes at the network's size.
+    def scores(self, images: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
+        """Return scores [B, J], float32, of images [B, 3, H, W] as bytes at the network's size.
 
         `known` are the known labels of each of them, [J]: 1 for present, 0 for absent, NaN for not known.
         """
-        images = self._ready(images)
-        with torch.inference_mode(), memory_for(len(images), self.device):
-            told = None if known is None else known.to(self.device).expand(len(images), -1)  # [B, J]
-            scores = self._folded(images, known=told).scores.float().cpu()  # [B, J]
-        return scores.clone()  # outside inference mode, so that callers may modify them
+        return self.scorer.scores(images, known)
 
-    def features(self, images: Tensor) -> Tensor:
-        """Return the backbone's features [B, C', H', W'], on its device, of images [B, 3, H, W] as for `scores`."""
-        return self._folded.features(self._ready(images))
-
-    def _ready(self, images: Tensor) -> Tensor:
-        """Return images [B, 3, H, W] as the network takes them, with a folded network on the same device."""
-        if _place(self._folded) != _place(self.network):
-            self._folded = self.network.folded()
-        images = images.to(self.device)
-        if self.network.config.in_channels == 1:
-            luma = torch.tensor(_LUMA, device=self.device)[:, None, None]  # [3, 1, 1]
-            images = (images * luma).sum(1, keepdim=True) / 255  # [B, 1, H, W]
-        return images
+    def features(self, images: "np.ndarray | Tensor") -> "Tensor":
+        """Return the torch backbone's features [B, C', H', W'], on its device, of images as for `scores`."""
+        return self._by_torch().features(images)
 
     def explain(
         self, image: Any, classes: Iterable[str] | None = None, known: Mapping[str, bool] | None = None
@@ -286,41 +300,32 @@ class Tagger:
             TypeError: something that is no image, or an argument of the wrong type.
             ValueError: the model's scores have no exact parts (EM routing, transformers), or it has no such class.
         """
-        require_explainable(self.network.config)
+        self.scorer.require_explainable()
         if isinstance(classes, str) or not isinstance(classes, Iterable | None):
             raise TypeError(f"classes: expected names of classes, such as ['oven'], got {classes!r}")
         asked = self._asked(classes or ())
-        self._known_row(known)
+        row = self._known_row(known)  # [J]
         name = name_of(image, 0)
         try:
-            pixels = pixels_of(image, self.network.config.image_size)
+            pixels = pixels_of(image, self.config.image_size)
         except BadImage as error:
             raise DataError(f"{name if isinstance(name, str) else 'the image'}: {error}") from None
-        with torch.inference_mode():
-            features = self.features(torch.from_numpy(pixels[None]))  # [1, C, H, W]
-        return self.explain_features(name, features, asked, known)
+        return self.explanation(name, self.scorer.parts(pixels, row), asked, known)
 
-    def explain_features(
+    def explanation(
         self,
         name: str | int,
-        features: Tensor,
+        parts: Sequence[LogitParts],
         classes: Iterable[str] = (),
         known: Mapping[str, bool] | None = None,
-        since: Mapping[str, bool] | None = None,
     ) -> Explanation:
-        """Return what `explain` does, from the features [1, C, H, W] of an image of this name.
+        """Return what `explain` does, from the parts of an image's logits.
 
-        `since` are labels that were known before: moves are those since then, by default since nothing was.
+        `parts` are those with what was known before, where moves since then are wanted, and those with `known`.
         """
         asked = self._asked(classes)
-        rows = [
-            None if row is None else row.to(self.device)[None]  # [1, J]
-            for row in (self._known_row(since), self._known_row(known))
-        ]
-        has_moved = dict(since or {}) != dict(known or {})
-        with torch.inference_mode():
-            *before, found = decompose(self.network, features, *(rows if has_moved else rows[1:]))
-        if not bool(found.logits.isfinite().all()):
+        *before, found = parts
+        if not bool(np.isfinite(found.logits).all()):
             raise ValueError("the model gives scores that are no numbers: are its weights damaged?")
         plain = before[0] if before else None
         return explanation_of(name, found, plain, self.classes, self.thresholds, asked, known or {})
@@ -335,16 +340,16 @@ class Tagger:
     def tagging_of(
         self,
         name: str | int,
-        scores: Tensor,
+        scores: np.ndarray,
         thresholds: tuple[float, ...],
         top_k: int | None,
         known: Mapping[str, bool],
     ) -> Tagging:
         """Return the result for an image of such scores [J]; `thresholds` [J] are those of `choose_thresholds`."""
-        if not bool(scores.isfinite().all()):
+        if not bool(np.isfinite(scores).all()):
             return Tagging(name, (), error="the model gives scores that are no numbers: are its weights damaged?")
-        order = scores.argsort(descending=True, stable=True)  # [J], equal scores in the classes' order
-        above = scores >= torch.tensor(thresholds, dtype=scores.dtype)  # [J]
+        order = np.argsort(-scores, kind="stable")  # [J], equal scores in the classes' order
+        above = scores >= np.array(thresholds, dtype=scores.dtype)  # [J]
         for given, is_present in known.items():
             above[self.classes.index(given)] = is_present  # also with a threshold of 0
         present = order[above[order]][:top_k].tolist()
@@ -356,21 +361,24 @@ class Tagger:
         return Tagging(name, tuple(tags), scores=scores, given=known)
 
 
-def load(path: str | Path = DEFAULT_MODEL, device: str | torch.device = "auto") -> Tagger:
+def load(path: str | Path = DEFAULT_MODEL, device: Any = "auto", runtime: Runtime = "auto") -> Tagger:
     """Load a trained model for tagging; without a name the default of those that are shipped.
 
     Args:
-        path: the name of a shipped model (`contextcaps models` lists them), a run's folder, a model's as
-            `save_pretrained` writes it, or `hf:OWNER/NAME` on the Hugging Face Hub. A folder that is called as a
-            shipped model is reached as "./NAME".
+        path: the name of a shipped model (`contextcaps models` lists them), a file that `contextcaps export` wrote, a
+            run's folder, a model's as `save_pretrained` writes it, or `hf:OWNER/NAME` on the Hugging Face Hub. A folder
+            that is called as a shipped model is reached as "./NAME".
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+        runtime: what computes, "onnx" or "torch"; "auto": ONNX Runtime on a CPU, where the model has a graph for it.
 
     Raises:
         ModelFileError: there is no model, or it cannot be read.
+        ImportError: PyTorch or ONNX Runtime is needed and not installed.
         ValueError: there is no such device.
     """
-    chosen = _checked_device(device)  # before the work, not after it
-    return Tagger(*load_model(path, chosen), chosen)
+    tagger = Tagger(*open_scorer(path, device, runtime))
+    tagger._source = None if Path(path).suffix == ".onnx" else path
+    return tagger
 
 
 def _require_count(name: str, value: Any) -> None:
@@ -378,23 +386,3 @@ def _require_count(name: str, value: Any) -> None:
         raise TypeError(f"{name}: expected a whole number, got {value!r}")
     if value < 1:
         raise ValueError(f"{name}: expected at least 1, got {value}")
-
-
-def _place(network: CapsuleNetwork) -> tuple[torch.device, torch.dtype] | None:
-    """Return the device and the type of a backbone's weights; None where it has none."""
-    return next(((weight.device, weight.dtype) for weight in network.backbone.parameters()), None)
-
-
-def _checked_device(device: str | torch.device) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except (RuntimeError, TypeError):
-        chosen = torch.device("meta")
-    if chosen.type not in ("cpu", "cuda", "mps"):
-        raise ValueError(f"device: expected auto, cpu, cuda or cuda:NUMBER, got {str(device)!r}")
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if chosen.type == "cuda" and (chosen.index or 0) >= found:
-        raise ValueError(f"device: {chosen} is not there (GPUs that torch can use: {found}); use cpu or auto")
-    return chosen

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,7 @@ import torch
 from contextcaps.atomic import write_atomically
 from contextcaps.data.doubts import class_doubts
 from contextcaps.data.problems import Problem, left_out
-from contextcaps.data.source_registry import absolute_source
-from contextcaps.models import CapsuleNetwork, ModelConfig, model_config
-from contextcaps.models.backbones import require_known_backbone
-from contextcaps.models.loading import shipped_folder
+from contextcaps.models import CapsuleNetwork, ModelConfig
 from contextcaps.models.registry import require_buildable
 from contextcaps.rank_zero import is_rank_zero
 from contextcaps.training.class_weights import class_weights
@@ -24,7 +20,6 @@ from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import (
     Part,
     check_validation,
-    fit_batch_size,
     keep_features,
     open_training_parts,
     require_places,
@@ -42,16 +37,20 @@ from contextcaps.training.processes import (
     resolved_precision,
 )
 from contextcaps.training.recording import Recorder, SilentRecorder
+from contextcaps.training.resolved import (
+    ANY_CLASSES,
+    network_config,
+    require_same_network,
+    with_absolute_places,
+    with_fitting_batches,
+)
 from contextcaps.training.runs import Run, RunError, now, versions
 from contextcaps.training.seen import record_seen
 from contextcaps.training.starting import StartingModel, starting_model, with_starting_model
 from contextcaps.training.step import TaggingModule
 from contextcaps.training.validation import Validation
 
-__all__ = ["TrainingResult", "network_config", "resume", "train", "with_absolute_places", "with_fitting_batches"]
-
-_ANY_CLASSES = ("one", "other")
-"""Stand for the classes of data that have not been opened."""
+__all__ = ["TrainingResult", "resume", "train"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +90,7 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
     config = with_absolute_places(resolve_processes(config))
     start = starting_model(config)
     config = with_starting_model(config, start)
-    network = network_config(config, _ANY_CLASSES)  # refused before the data are opened, which may take long
+    network = network_config(config, ANY_CLASSES)  # refused before the data are opened, which may take long
     require_buildable(network, published=start is None)
     if start is not None:
         start.require_fitting(network)
@@ -138,91 +137,12 @@ def resume(
     moved: dict[str, Any] = {name: place for name, place in places.items() if place is not None}
     run.config = with_absolute_places(resolve_processes(dataclasses.replace(run.config, **moved)))
     require_places(run.config, f"contextcaps train --resume {run.folder} --data")
-    require_buildable(network_config(run.config, _ANY_CLASSES), published=False)  # its checkpoint has them
+    require_buildable(network_config(run.config, ANY_CLASSES), published=False)  # its checkpoint has them
     parts = open_training_parts(run.config)
     network = network_config(run.config, parts[0].classes)
-    _require_same_network(run, network)
+    require_same_network(run, network)
     start = starting_model(run.config)  # read only where the run was stopped before its first checkpoint
     return _train(run if is_rank_zero() else None, run.config, parts, network, start, progress)
-
-
-def with_absolute_places(config: TrainConfig) -> TrainConfig:
-    """Return the configuration with places that hold from any working directory."""
-    options = dict(config.options)
-    if isinstance(options.get("pretrained_file"), str):
-        options["pretrained_file"] = os.path.abspath(options["pretrained_file"])
-    start = config.start_from
-    is_folder = start is not None and shipped_folder(start) is None and os.path.exists(start)
-    return dataclasses.replace(
-        config,
-        data=absolute_source(config.data),
-        val_data=None if config.val_data is None else absolute_source(config.val_data),
-        cache=None if config.cache is None else os.path.abspath(os.path.expanduser(config.cache)),
-        options=options,
-        start_from=os.path.abspath(start) if start is not None and is_folder else start,
-    )
-
-
-def network_config(config: TrainConfig, classes: tuple[str, ...]) -> ModelConfig:
-    """Return the configuration of the network that a run trains; refuse what does not go together."""
-    network = model_config(
-        config.model,
-        len(classes),
-        config.side,
-        config.backbone,
-        class_names=classes,
-        **({} if config.reconstruction is None else {"reconstruction": config.reconstruction > 0}),
-        **config.options,
-    )
-    if config.known > 0:
-        network.require_takes_known()
-    if network.calibration is not None:
-        raise ValueError(
-            "calibration: expected none for a network that is to be trained, got one; leave it out, training fits it "
-            "at its end"
-        )
-    require_known_backbone(network.backbone)
-    if config.freeze and network.reconstruction:
-        raise ValueError(
-            f"freeze: the head is trained on kept features, which leaves {config.model} no image to rebuild; add "
-            "--reconstruction 0"
-        )
-    if config.freeze and not network.has_published_weights and config.start_from is None:
-        raise ValueError(
-            f"freeze: expected a pretrained backbone, got {network.backbone}, which starts from random weights; take "
-            "lite0, --from MODEL, or timm:NAME with --set pretrained=true or pretrained_file=FILE"
-        )
-    return network
-
-
-def _require_same_network(run: Run, network: ModelConfig) -> None:
-    """Refuse a preset that has changed since the run began; changed data are refused by `_record_data`."""
-    path = run.folder / "network.yaml"
-    if not path.is_file():
-        return
-    begun = ModelConfig.from_yaml(path).to_dict()
-    of_data = ("num_classes", "class_names")
-    other = [name for name, value in network.to_dict().items() if name not in of_data and begun.get(name) != value]
-    if other:
-        raise RunError(
-            f"{run.folder}: began with another network than {network.model} is now ({', '.join(other)}); its exported "
-            "model can be used, but to go on, train anew"
-        )
-
-
-def with_fitting_batches(config: TrainConfig, images: int) -> TrainConfig:
-    """Return a configuration with a batch size that each process can fill; rank zero says if it is another."""
-    fitted = fit_batch_size(config, images)
-    if fitted != config and is_rank_zero():
-        processes = config.devices * config.nodes
-        each = "" if processes == 1 else f" for each of {processes} processes"
-        print(
-            f"note: batch size {fitted.batch_size}{each} instead of {config.batch_size}: there are {images} training "
-            "images",
-            file=sys.stderr,
-            flush=True,
-        )
-    return fitted
 
 
 def _train(

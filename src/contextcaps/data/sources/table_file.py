@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, AnyStr
 
 from contextcaps.data.image_finder import is_image_name
 from contextcaps.data.problems import DataError
@@ -18,8 +18,9 @@ __all__ = ["TableRows", "cell_text", "read_table"]
 _DELIMITERS = (",", ";", "\t", "|")
 """What may stand between columns, the most usual first."""
 _SAMPLE = 1 << 16
-_MOST_ROWS, _MOST_CELLS = 10_000_000, 100_000_000  # some gigabytes of text
 """Characters from which the delimiter is found."""
+_MOST_ROWS, _MOST_CELLS = 10_000_000, 100_000_000  # some gigabytes of text
+_LONGEST_LINE = 1 << 26  # of a file that is no table, such as a disk's holes, one line may be all
 _OTHER_FILES = (
     (b"PK\x03\x04", "an Excel workbook or another zip file; save the sheet as CSV UTF-8"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook; save the sheet as CSV UTF-8"),
@@ -105,7 +106,7 @@ def _read_csv(path: Path, encoding: str, header: bool | None) -> TableRows:
             sample = file.read(_SAMPLE)
             delimiter, skipped = _delimiter(sample)
             file.seek(0)
-            lines = iter(file)
+            lines = _lines(path, file)
             for _ in range(skipped):
                 next(lines)
             records = []
@@ -133,6 +134,14 @@ def _read_csv(path: Path, encoding: str, header: bool | None) -> TableRows:
         else:
             table.rows.append((number, cells))
     return table
+
+
+def _lines(path: Path, file: IO[AnyStr]) -> Iterator[AnyStr]:
+    """Yield a file's lines; refuse one that has no end."""
+    while line := file.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise DataError(f"{path}: a line of more than {_LONGEST_LINE:,} letters; expected a CSV or Parquet table")
+        yield line
 
 
 def _records(path: Path, lines: Iterator[str], delimiter: str, skipped: int) -> Iterator[tuple[int, list[str]]]:
@@ -168,17 +177,25 @@ def _delimiter(sample: str) -> tuple[str, int]:
 
 def _wrong_encoding(path: Path, encoding: str) -> str:
     """Return a message that names the first line that is not in the file's probable encoding."""
-    content = path.read_bytes()
-    try:
-        content.decode(encoding)
-    except UnicodeDecodeError as error:
-        if encoding == "utf-8-sig":
-            number, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
-            return (
-                f"{path}: line {number}: expected UTF-8 text, got the byte {byte:#x} ({chr(byte)!r} in Latin-1); save "
-                f"it as CSV UTF-8, or convert it: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > utf8.csv"
-            )
+    with path.open("rb") as file:
+        lines = _lines(path, file) if encoding == "utf-8-sig" else iter(())
+        for number, line in enumerate(lines, start=1):
+            wrong = _first_wrong_byte(line)
+            if wrong is not None:
+                return (
+                    f"{path}: line {number}: expected UTF-8 text, got the byte {wrong:#x} ({chr(wrong)!r} in Latin-1); "
+                    f"save it as CSV UTF-8, or convert it: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > utf8.csv"
+                )
     return f"{path}: expected UTF-16 text, as its first bytes say; it is cut off or damaged: save it as CSV UTF-8"
+
+
+def _first_wrong_byte(line: bytes) -> int | None:
+    """Return the first byte of a line that is not UTF-8; None if all are."""
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return line[error.start]
+    return None
 
 
 def _read_parquet(path: Path) -> TableRows:

@@ -12,6 +12,7 @@ from contextcaps.evaluation.metrics.bootstrap import (
 )
 from contextcaps.evaluation.metrics.calibration import Calibration, count_calibration
 from contextcaps.evaluation.metrics.decisions import Decisions, count_decisions
+from contextcaps.evaluation.metrics.label_noise import LabelNoise, fit_label_noise
 from contextcaps.evaluation.metrics.platt_scaling import fit_platt_scaling
 from contextcaps.evaluation.metrics.prior import prior_scores, prior_thresholds
 from contextcaps.evaluation.metrics.ranking import Curve, average_precision, micro_curve
@@ -33,6 +34,8 @@ __all__ = [
     "count_calibration",
     "Calibration",
     "fit_platt_scaling",
+    "fit_label_noise",
+    "LabelNoise",
     "bootstrap",
     "bootstrap_mean_average_precision",
     "Bootstrap",

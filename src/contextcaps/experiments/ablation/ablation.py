@@ -34,9 +34,9 @@ from contextcaps.experiments.ablation.watching import Watch
 from contextcaps.models.registry import require_buildable
 from contextcaps.training.data import Part, open_training_parts
 from contextcaps.training.processes import resolve_processes
+from contextcaps.training.resolved import network_config, with_absolute_places, with_fitting_batches
 from contextcaps.training.runs import RunError, now, require_writable
 from contextcaps.training.starting import starting_model, with_starting_model
-from contextcaps.training.trainer import network_config, with_absolute_places, with_fitting_batches
 
 __all__ = ["Ablation", "ablate", "show_ablation", "write_ablation"]
 

@@ -14,8 +14,8 @@ from contextcaps.experiments.ablation.results import read_epochs
 from contextcaps.experiments.ablation.worker import has_diverged, is_trained
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.losses import resolve_loss
+from contextcaps.training.resolved import network_config
 from contextcaps.training.runs import Run, RunError
-from contextcaps.training.trainer import network_config
 
 __all__ = ["Choice", "Try", "adopt", "choose", "choice_of", "points", "try_config", "try_folder"]
 

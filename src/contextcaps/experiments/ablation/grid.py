@@ -14,8 +14,8 @@ from contextcaps.models import ModelConfig, list_models, model_config
 from contextcaps.models.registry import require_buildable
 from contextcaps.training.config import TrainConfig, spell_options
 from contextcaps.training.losses import LOSSES
+from contextcaps.training.resolved import network_config
 from contextcaps.training.runs import RunError
-from contextcaps.training.trainer import network_config
 from contextcaps.yaml_files import parse_yaml
 
 __all__ = ["Entry", "Plan", "check_run", "parse_models", "plan_file"]

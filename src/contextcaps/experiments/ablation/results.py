@@ -16,8 +16,8 @@ from contextcaps.evaluation.report.evaluation import Estimate
 from contextcaps.experiments.ablation.worker import PREDICTIONS
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.losses import resolve_loss
+from contextcaps.training.resolved import network_config
 from contextcaps.training.runs import Run, RunError
-from contextcaps.training.trainer import network_config
 
 __all__ = ["RunResult", "Tested", "read_epochs", "read_result", "run_folder", "runs_beside"]
 

@@ -12,8 +12,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import PIL
@@ -26,11 +27,16 @@ from contextcaps.experiments.bench.measuring import in_own_process
 from contextcaps.experiments.bench.outcome import Outcome, machine_facts, make_folder, say
 from contextcaps.experiments.bench.photographs import DRAWN, draw_photographs
 from contextcaps.models.loading import DEFAULT_MODEL
+from contextcaps.models.torch_scorer import TorchScorer
 from contextcaps.tagging import NotAnImage, Tagger, find_images, load
 from contextcaps.tagging.pixels import pixels_of
 from contextcaps.training.memory import peak_memory
 
 __all__ = ["TaggingBench", "TaggingRow", "run_tagging_bench"]
+
+Way = Literal["onnx", "torch", "compiled"]
+WAYS: dict[Way, str] = {"onnx": "ONNX Runtime", "torch": "PyTorch", "compiled": "PyTorch, compiled"}
+"""Who computes the network → its name in the table."""
 
 _BATCH = 64
 """Images to compute at once, the default of tagging."""
@@ -44,12 +50,13 @@ _LATENCIES = 20
 """Single images, at least."""
 
 _HOW_TO_READ = (
-    "New process: from the start of `contextcaps tag IMAGE` to its first row, with everything that is imported and "
+    "New process: from its start to the tags of its first image, with everything that is imported and "
     "loaded. One image: in a running process, from its file to its tags. Many: files to tags; decoding alone and the "
     "network alone are parts of it. Where both run on the same cores, many images are tagged more slowly than either. "
     "Processor: time of all cores together for one of many images; other programs disturb it least. "
-    "Peak: memory of the process that tags many images, on a GPU the GPU's. "
-    "Brackets: the fastest and the slowest repetition."
+    "Peak: memory of the process that tags many images, which has PyTorch imported whoever computes; on a GPU the "
+    "GPU's. "
+    "Brackets: the fastest and the slowest repetition. Compiled: by `torch.compile`, whose own minutes do not count."
 )
 
 
@@ -59,8 +66,10 @@ class TaggingRow:
 
     images: str
     """Which ones."""
+    way: Way
+    """What computed the network."""
     cold_starts: tuple[float, ...]
-    """From the start of a process to its first tag."""
+    """From the start of a process to its first tag; empty where the network is compiled, which takes minutes."""
     latencies: tuple[float, ...]
     """Seconds that one image takes in a running process, each time."""
     many: tuple[float, ...]
@@ -89,6 +98,7 @@ def run_tagging_bench(
     seconds: float = 1.0,
     out: Path | str = "runs/bench",
     progress: bool = True,
+    compiled: bool = True,
 ) -> TaggingBench:
     """Measure how fast this machine tags images, and write a table into a folder.
 
@@ -99,6 +109,7 @@ def run_tagging_bench(
         seconds: to spend on single images, at least.
         out: the folder; files of the same names in it are replaced.
         progress: a line for each measurement on the error stream.
+        compiled: measure `torch.compile`, too, which takes some minutes.
 
     Raises:
         ModelFileError: there is no such model.
@@ -106,18 +117,25 @@ def run_tagging_bench(
     """
     folder = make_folder(out)
     tagger = load(model, device)  # first, as it may be refused
+    ways: list[Way] = ["torch", "compiled"] if compiled else ["torch"]
+    if tagger.device == "cpu":  # it has a graph, and no GPU computes
+        ways.insert(0, "onnx")
     rows = []
     with tempfile.TemporaryDirectory(prefix="contextcaps-bench-") as temporary:
         for name, files in _chosen(images, Path(temporary)).items():
-            say(f"{name}: new processes", progress)
-            cold_starts = tuple(cold_start(model, files[0], device) for _ in range(_STARTS))
-            say(f"{name}: one image, and {_MANY} images {_REPETITIONS} times", progress)
-            rows.append(in_own_process(measure_tagging, name, cold_starts, model, files, device, seconds))
-    config = tagger.network.config
+            for way in ways:
+                cold_starts: tuple[float, ...] = ()
+                if way != "compiled":
+                    say(f"{name}, {WAYS[way]}: new processes", progress)
+                    cold_starts = tuple(cold_start(model, files[0], device, way) for _ in range(_STARTS))
+                say(f"{name}, {WAYS[way]}: one image, and {_MANY} images {_REPETITIONS} times", progress)
+                rows.append(in_own_process(measure_tagging, name, way, cold_starts, model, files, device, seconds))
+    config = tagger.config
     height, width = config.image_size
     facts = {
         "model": f"{model} ({config.model} on {config.backbone}, {width}×{height} px, {config.num_classes} classes)",
-        **machine_facts(tagger.device),
+        **machine_facts(torch.device(tagger.device)),
+        "ONNX Runtime": version("onnxruntime"),
         "Pillow": PIL.__version__,
         "threads": f"{torch.get_num_threads()} of the network, {default_workers()} that decode",
         "batch": f"{_BATCH} images",
@@ -129,18 +147,22 @@ def run_tagging_bench(
     return TaggingBench(folder, facts, (table,), (folder / "tagging.csv", folder / "tagging.md"), tuple(rows))
 
 
-def tag_words(model: str, image: Path, device: str) -> list[str]:
-    """Return the words of the command that tags an image."""
-    return ["tag", str(image), "--model", model, "--format", "jsonl", "--device", device, "--quiet"]
+_FIRST_TAG = """
+import sys, contextcaps
+image, model, device, runtime = sys.argv[1:]
+(tagging,) = contextcaps.load(model, device, runtime).tag(image, on_bad="stop")
+print(tagging, flush=True)
+"""
+"""What a new process does: as `contextcaps tag`, which has no flag for who computes."""
 
 
-def cold_start(model: str, image: Path, device: str) -> float:
-    """Return the seconds from the start of the command in a new process to its first row.
+def cold_start(model: str, image: Path, device: str, way: Way) -> float:
+    """Return the seconds from the start of a new process to the tags of its first image.
 
     Raises:
-        ValueError: the command failed.
+        ValueError: it failed.
     """
-    command = [sys.executable, "-m", "contextcaps", *tag_words(model, image, device)]
+    command = [sys.executable, "-c", _FIRST_TAG, str(image), model, device, way]
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
@@ -155,13 +177,24 @@ def cold_start(model: str, image: Path, device: str) -> float:
 
 
 def measure_tagging(
-    name: str, cold_starts: tuple[float, ...], model: str, files: Sequence[Path], device: str, seconds: float
+    name: str,
+    way: Way,
+    cold_starts: tuple[float, ...],
+    model: str,
+    files: Sequence[Path],
+    device: str,
+    seconds: float,
 ) -> TaggingRow:
     """Measure single images and many of them in this process, whose memory counts."""
-    tagger = load(model, device)
+    tagger = load(model, device, "onnx" if way == "onnx" else "torch")
+    if way == "compiled":
+        scorer = cast(TorchScorer, tagger.scorer)
+        scorer.compile()
     many = list(itertools.islice(itertools.cycle(files), _MANY))
     for file in files[:2]:  # a warm-up
         tagger.tag(file, on_bad="stop")
+    if way == "compiled":
+        tagger.tag(many)  # compiled anew for batches
     latencies: list[float] = []
     while len(latencies) < _LATENCIES or sum(latencies) < seconds:
         latencies.append(_timed(tagger.tag, many[len(latencies) % _MANY]))
@@ -170,19 +203,20 @@ def measure_tagging(
     processor = (time.process_time() - began) / (_REPETITIONS * _MANY)
     peak = float(peak_memory()["bytes"]) or math.nan
     decoding, network = (statistics.median(each) for each in _alone(tagger, many))
-    return TaggingRow(name, cold_starts, tuple(latencies), rates, processor, decoding, network, peak)
+    return TaggingRow(name, way, cold_starts, tuple(latencies), rates, processor, decoding, network, peak)
 
 
 def _alone(tagger: Tagger, many: Sequence[Path]) -> tuple[list[float], list[float]]:
     """Return rates of decoding alone, and of the network alone, with everything decoded."""
-    size, workers = tagger.network.config.image_size, default_workers()
+    size, workers = tagger.config.image_size, default_workers()
     decoding, network = [], []
     for _ in range(_REPETITIONS):
         pixels: list[np.ndarray] = []
         with ThreadPoolExecutor(workers, "decode") as pool:
             decoded = map_in_order(pool, lambda file: pixels_of(file, size), many, _BATCH)
             decoding.append(len(many) / _timed(pixels.extend, decoded))
-        batches = torch.from_numpy(np.stack(pixels)).split(_BATCH)  # each [B, 3, H, W]
+        stacked = np.stack(pixels)
+        batches = [stacked[start : start + _BATCH] for start in range(0, len(stacked), _BATCH)]  # each [B, 3, H, W]
         network.append(len(many) / _timed(list, map(tagger.scores, batches)))
     return decoding, network
 
@@ -191,6 +225,7 @@ def tagging_table(rows: Sequence[TaggingRow]) -> Table:
     """Return one table with a row for each kind of image."""
     columns = (
         Column("images", align="left"),
+        Column("computed by", align="left"),
         Column("new process, s", _with_range(1)),
         Column("one image, ms: median", significant),
         Column("95 %", significant),
@@ -204,7 +239,17 @@ def tagging_table(rows: Sequence[TaggingRow]) -> Table:
     for row in rows:
         single = (1e3 * statistics.median(row.latencies), 1e3 * float(np.quantile(row.latencies, 0.95)))
         cells.append(
-            (row.images, row.cold_starts, *single, row.many, row.decoding, row.network, row.processor, row.peak)
+            (
+                row.images,
+                WAYS[row.way],
+                row.cold_starts or None,
+                *single,
+                row.many,
+                row.decoding,
+                row.network,
+                row.processor,
+                row.peak,
+            )
         )
     return Table("Tagging", columns, cells, (_HOW_TO_READ,))
 

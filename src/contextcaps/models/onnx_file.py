@@ -1,0 +1,196 @@
+"""What an ONNX file says of itself, read before ONNX Runtime sees it, as it may come from anybody.
+
+An ONNX file is a protocol buffer: fields of a number and a value, where a value may hold fields of its own
+(https://protobuf.dev/programming-guides/encoding, https://github.com/onnx/onnx/blob/main/onnx/onnx.proto). Only the few
+fields that are needed here are looked at; ONNX Runtime checks the rest.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from contextcaps.models.files import ModelFileError, home_of
+from contextcaps.plain_files import MOST_BYTES, NotPlain, require_plain
+
+__all__ = ["OnnxFile", "read_onnx_file"]
+
+_MOST_FILE_BYTES = 2**31 - 1
+"""Bytes of a protocol buffer at most."""
+_MOST_NODES = 100_000
+_MOST_DEPTH = 8
+"""Graphs within graphs, as those of loops."""
+_MOST_NUMBERS = 2**29
+"""Numbers of a weight at most, 2 GiB of float32."""
+
+# Numbers of fields, by message.
+_GRAPH, _OPSET, _METADATA = 7, 8, 14  # of a model
+_NODE, _INITIALIZER, _SPARSE = 1, 5, 15  # of a graph
+_ATTRIBUTE = 5  # of a node
+_TENSOR, _SUBGRAPH, _TENSORS, _SUBGRAPHS = 5, 6, 10, 11  # of an attribute
+_DIMS, _TENSOR_NAME, _EXTERNAL, _LOCATION = 1, 8, 13, 14  # of a tensor
+_KEY, _VALUE = 1, 2  # of metadata; of an opset, its domain and its version
+
+
+@dataclasses.dataclass
+class OnnxFile:
+    """A file's content, and what it says of itself."""
+
+    content: bytes = dataclasses.field(repr=False)
+    opset: int = 0
+    """Version of ONNX's own operators that it needs."""
+    metadata: dict[str, str] = dataclasses.field(default_factory=dict)
+    external: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    """Name → shape of each weight that is not in the file."""
+    nodes: int = 0
+
+
+class _Damaged(ValueError):
+    """No protocol buffer, or none of a model that is taken; the message says why."""
+
+
+def read_onnx_file(path: Path, has_weights: bool = True) -> OnnxFile:
+    """Read a file.
+
+    Args:
+        path: of the file.
+        has_weights: refuse one whose weights are elsewhere; ONNX would take them from any path that the file names.
+
+    Raises:
+        ModelFileError: it is no ONNX file, or damaged, or larger than one may be, or its weights are elsewhere.
+    """
+    try:
+        size = require_plain(path, home_of(path))
+        if size > _MOST_FILE_BYTES:
+            raise _Damaged(f"{size:,} bytes; expected at most {_MOST_FILE_BYTES:,}")
+        found = OnnxFile(path.read_bytes())
+        _read_model(found)
+    except FileNotFoundError:
+        raise ModelFileError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read: {error.strerror}") from None
+    except NotPlain as error:
+        raise ModelFileError(str(error)) from None
+    except (_Damaged, UnicodeDecodeError) as error:
+        raise ModelFileError(f"{path}: cut off or no ONNX file ({error}); export or download it again") from None
+    if has_weights and found.external:
+        name = next(iter(found.external))
+        raise ModelFileError(
+            f"{path}: the weight {name!r} is in another file, which is not followed; expected a file with all of its "
+            "weights, as contextcaps export writes it"
+        )
+    return found
+
+
+def _read_model(found: OnnxFile) -> None:
+    content = memoryview(found.content)
+    has_graph, metadata_bytes = False, 0
+    for field, value in _fields(content):
+        if field == _GRAPH:
+            has_graph = True
+            _read_graph(found, _message(value), 0)
+        elif field == _OPSET:
+            parts = dict(_fields(_message(value)))
+            version = parts.get(_VALUE, 0)
+            if not bytes(_message(parts.get(_KEY, memoryview(b"")))) and isinstance(version, int):
+                found.opset = version
+        elif field == _METADATA:
+            parts = dict(_fields(_message(value)))
+            key, text = (bytes(_message(parts.get(each, memoryview(b"")))) for each in (_KEY, _VALUE))
+            metadata_bytes += len(key) + len(text)
+            if metadata_bytes > MOST_BYTES:
+                raise _Damaged(f"more than {MOST_BYTES:,} bytes of metadata")
+            found.metadata[key.decode()] = text.decode()
+    if not has_graph:
+        raise _Damaged("it has no graph")
+
+
+def _read_graph(found: OnnxFile, graph: memoryview, depth: int) -> None:
+    if depth > _MOST_DEPTH:
+        raise _Damaged("graphs nested too deeply")
+    for field, value in _fields(graph):
+        if field == _NODE:
+            found.nodes += 1
+            if found.nodes > _MOST_NODES:
+                raise _Damaged(f"more than {_MOST_NODES:,} operators")
+            for inner, attribute in _fields(_message(value)):
+                if inner == _ATTRIBUTE:
+                    _read_attribute(found, _message(attribute), depth)
+        elif field == _INITIALIZER:
+            _read_tensor(found, _message(value))
+        elif field == _SPARSE:
+            raise _Damaged("it has sparse weights, which contextcaps export never writes")
+
+
+def _read_attribute(found: OnnxFile, attribute: memoryview, depth: int) -> None:
+    for field, value in _fields(attribute):
+        if field in (_TENSOR, _TENSORS):
+            _read_tensor(found, _message(value))
+        elif field in (_SUBGRAPH, _SUBGRAPHS):
+            _read_graph(found, _message(value), depth + 1)
+
+
+def _read_tensor(found: OnnxFile, tensor: memoryview) -> None:
+    dims: list[int] = []
+    name, is_external = "", False
+    for field, value in _fields(tensor):
+        if field == _DIMS:
+            dims += [value] if isinstance(value, int) else _packed(value)
+        elif field == _TENSOR_NAME:
+            name = bytes(_message(value)).decode()
+        elif field == _EXTERNAL or (field == _LOCATION and value == 1):
+            is_external = True
+    if math.prod(dims) > _MOST_NUMBERS:  # sides below 0 are 64-bit numbers above it
+        raise _Damaged(f"the weight {name!r} has {math.prod(dims):,} numbers; expected at most {_MOST_NUMBERS:,}")
+    if is_external:
+        found.external[name] = tuple(dims)
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yield the number and the value of each field of a message; values of 32 and 64 bits as bytes."""
+    place, end = 0, len(message)
+    while place < end:
+        tag, place = _varint(message, place)
+        kind = tag & 7
+        if kind == 0:
+            value, place = _varint(message, place)
+            yield tag >> 3, value
+            continue
+        if kind == 2:
+            length, place = _varint(message, place)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            raise _Damaged(f"a field of the unknown kind {kind}")
+        if place + length > end:
+            raise _Damaged("a field reaches beyond its end")
+        yield tag >> 3, message[place : place + length]
+        place += length
+
+
+def _varint(message: memoryview, place: int) -> tuple[int, int]:
+    """Return a number of 7 bits in each byte, and the place after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= len(message):
+            raise _Damaged("it ends within a number")
+        byte = message[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+    raise _Damaged("a number of more than 64 bits")
+
+
+def _packed(values: memoryview) -> list[int]:
+    found, place = [], 0
+    while place < len(values):
+        value, place = _varint(values, place)
+        found.append(value)
+    return found
+
+
+def _message(value: int | memoryview) -> memoryview:
+    if isinstance(value, int):
+        raise _Damaged("a number where a message is expected")
+    return value

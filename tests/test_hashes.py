@@ -1,0 +1,39 @@
+"""hashes.txt has what the package needs, in the versions that constraints.txt pins."""
+
+import re
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PLATFORM = {"python_version": "3.11", "python_full_version": "3.11.0", "sys_platform": "linux"}
+
+
+def pins() -> dict[str, str]:
+    """Return package → version, as constraints.txt has them for Python 3.11."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and line[0] != "#"]
+    found = [Requirement(line) for line in lines]
+    return {
+        canonicalize_name(each.name): str(each.specifier)
+        for each in found
+        if each.marker is None or each.marker.evaluate(PLATFORM)
+    }
+
+
+def test_hashes_are_of_the_pinned_versions() -> None:
+    lines = [line for line in (ROOT / "hashes.txt").read_text().splitlines() if line and line[0] != "#"]
+    found = {}
+    for line in lines:
+        name, version = re.fullmatch(r"([\w.-]+)(==[\w.]+) --hash=sha256:[0-9a-f]{64}", line).groups()
+        found[canonicalize_name(name)] = version
+    assert found.items() <= pins().items()
+
+
+def test_all_that_the_package_needs_has_a_hash() -> None:
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {canonicalize_name(Requirement(each).name) for each in project["dependencies"]} - {"torch"}
+    text = (ROOT / "hashes.txt").read_text()
+    assert all(re.search(rf"^{name}==", text.replace("_", "-"), re.MULTILINE | re.IGNORECASE) for name in needed)
