@@ -209,6 +209,7 @@ def test_many_photographs(page, engine, photographs) -> None:
     page.one("#batch-no").click()
     page.until(lambda: not any(each.startswith("car (") for each in page.texts("#filter option")))
     page.until(lambda: page.scores().get("car") == "no")
+    page.until(lambda: page.one("#album").get_attribute("aria-busy") == "false")
     files = {}
     for kind, name in (("jsonl", "tags.jsonl"), ("csv", "tags.csv"), ("xmp", "sidecars.zip")):
         page.one(f"[data-download={kind}]").click()

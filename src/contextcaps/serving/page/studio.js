@@ -75,6 +75,7 @@ async function tell(photo, known) {
   const since = photo.known, before = photo.scores, turn = ++photo.turn;
   photo.known = known;
   photo.asking = (photo.asking ?? 0) + 1;
+  busy(1);
   question = null;
   if (photo === album.current) drawPanel();
   if (album.model.takes_known) {
@@ -90,7 +91,15 @@ async function tell(photo, known) {
     }
   }
   photo.asking -= 1;
+  busy(-1);
   if (photo === album.current) { draw(); loadReasons(photo); } else drawAlbumSoon();
+}
+
+let asking = 0; // answers on their way
+
+function busy(more) {
+  asking += more;
+  $("album").setAttribute("aria-busy", String(asking > 0));
 }
 
 async function undo() {
