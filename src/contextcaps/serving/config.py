@@ -11,8 +11,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from contextcaps.models.loading import HUB, shipped_names
-
 __all__ = ["TOKEN", "ServeConfig", "is_loopback"]
 
 _Number = Annotated[float, tyro.conf.arg(metavar="N")]
@@ -83,7 +81,8 @@ class ServeConfig:
                 f"host: other machines can reach {self.host}; add --token SECRET, which clients have to know, or "
                 "--no-token, if everyone may use it"
             )
-        _ = self.models  # refuses what is no name
+        if self.model:
+            _ = self.models  # refuses what is no name
 
     @property
     def secret(self) -> str | None:
@@ -93,6 +92,8 @@ class ServeConfig:
     @property
     def models(self) -> dict[str, str]:
         """Return the models that clients may ask for: name → what to load, the first one by default."""
+        from contextcaps.models.loading import shipped_names  # not for --help, which need not wait for it
+
         found: dict[str, str] = {}
         for given in self.model or shipped_names():
             name, equals, place = given.partition("=")
@@ -143,6 +144,8 @@ def is_loopback(host: str) -> bool:
 
 def _called(place: str) -> str:
     """Return what a model is called where nobody says it: the folder's name, that of the run for its model."""
+    from contextcaps.models.loading import HUB
+
     path = Path(place.removeprefix(HUB)).expanduser()
     path = path if place.startswith(HUB) else path.resolve()
     return path.parent.name if path.name == "model" else path.name
