@@ -47,6 +47,8 @@ def test_moves_and_questions(engines, pixels) -> None:
         ((features, _),) = each.compute(pixels[:1], [{}])
         explained.append(each.explain("a", features, ["sink"], KNOWN[2], KNOWN[1]))
         asked.append(each.question(features, KNOWN[1]))
+        told = each.told(features, KNOWN[2])
+        np.testing.assert_allclose(told, each.scores([features], [KNOWN[2]])[0], atol=1e-5)
         assert each.explain("a", features, ["sink"], KNOWN[1], KNOWN[1]).moves == ()
         assert each.explain("a", features, ["sink"], {}).moves == ()
     by_onnx, by_torch = explained

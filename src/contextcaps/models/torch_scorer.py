@@ -53,10 +53,10 @@ class TorchScorer:
         """Return the backbone's features [B, C', H', W'], on its device, of images as for `scores`."""
         return self._folded.features(self._ready(images))
 
-    def parts(self, image: np.ndarray, known: np.ndarray | None = None) -> list[LogitParts]:
+    def parts(self, image: np.ndarray, *known: np.ndarray | None) -> list[LogitParts]:
         with torch.inference_mode():
             features = self.features(image[None])  # [1, C, H, W]
-        return self.parts_of(features, None, *(() if known is None else (known,)))
+        return self.parts_of(features, *(known or (None,)))
 
     def parts_of(self, features: Tensor, *known: np.ndarray | None) -> list[LogitParts]:
         """Return the parts of the logits of one image, from its features [1, C, H, W], for each set of known labels."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from contextcaps.data.images import BadImage, image_size
 from contextcaps.models.explainable import explains
+from contextcaps.models.parts import LogitParts
 from contextcaps.tagging.explanation import Explanation
 from contextcaps.tagging.known import known_row, place_of_class
 from contextcaps.tagging.pixels import pixels_of
@@ -33,7 +34,7 @@ class Features:
 
 
 class Engine:
-    """Computes with one model. `pixels` may be called from many threads, all else from two at once.
+    """Computes with one model: `pixels` in many threads, `compute` in one, all else in one other.
 
     A graph of ONNX is one piece: pixels are kept, and an answer runs all of it again.
 
@@ -49,6 +50,7 @@ class Engine:
         self.takes_known: bool = config.takes_known
         self.explains: bool = explains(config)
         self.asks: bool = config.takes_known and _has_torch()
+        self._last: tuple[Features, Known, LogitParts] | None = None
         self.description = f"{config.model}, {config.image_size_text}"
 
     def pixels(self, content: bytes, max_pixels: int) -> np.ndarray:
@@ -111,10 +113,19 @@ class Engine:
         self, name: str | int, features: Features, classes: Iterable[str], known: Known, since: Known | None = None
     ) -> Explanation:
         """Explain the tags of a photograph, and what its known labels moved since others were known."""
-        parts = self.tagger.scorer.parts(features.values, self.row(known))
-        if since and known != since:
-            parts = [self.tagger.scorer.parts(features.values, self.row(since))[-1], parts[-1]]
-        return self.tagger.explanation(name, parts if known != (since or {}) else parts[-1:], classes, known)
+        before = [] if known == (since or {}) else [self._parts(features, since or {})]
+        return self.tagger.explanation(name, [*before, self._parts(features, known)], classes, known)
+
+    def told(self, features: Features, known: Known) -> Scores:
+        """Return the scores [J] of one photograph, with what is known of it; after `explain` they cost nothing."""
+        return self._parts(features, known).scores if self.explains else self.scores([features], [known])[0]
+
+    def _parts(self, features: Features, known: Known) -> LogitParts:
+        """Return the parts of a photograph's logits; the last are kept, as the next answer begins there."""
+        if self._last is None or self._last[0] is not features or self._last[1] != known:
+            (parts,) = self.tagger.scorer.parts(features.values, self.row(known))
+            self._last = features, dict(known), parts
+        return self._last[2]
 
     def question(self, features: Features, known: Known) -> tuple[str, float] | None:
         """Return the class whose answer is expected to settle most others, and how many bits; None where all is known.

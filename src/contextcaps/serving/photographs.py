@@ -1,6 +1,6 @@
 """Routes of the page: photographs whose features are kept, so that an answer moves their tags at once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
@@ -13,6 +13,7 @@ from contextcaps.serving.bodies import Options, Uploaded, parse_json
 from contextcaps.serving.engine import Engine, Features, Scores
 from contextcaps.serving.refusals import Refused
 from contextcaps.serving.service import Service, unless_gone
+from contextcaps.tagging.explanation import Move
 from contextcaps.tagging.formats import row_object
 from contextcaps.tagging.reasons import describe_through
 
@@ -77,20 +78,20 @@ def photograph_routes(service: Service) -> APIRouter:
         features = kept(engine, key)
 
         def compute() -> dict[str, Any]:
-            (scores,) = engine.scores([features], [options.known])
-            row = _row(engine, key, scores, options.known)
+            moves: Sequence[Move] = ()
             if engine.explains and options.known != options.since:
                 moves = engine.explain(key, features, (), options.known, options.since).moves[:_MOVES]
-                row["moves"] = [
-                    {
-                        "name": move.name,
-                        "before": round(move.before, 6),
-                        "after": round(move.after, 6),
-                        "through": dict(list(move.through.items())[:_THROUGH]),
-                        "sentence": describe_through(move),
-                    }
-                    for move in moves
-                ]
+            row = _row(engine, key, engine.told(features, options.known), options.known)
+            row["moves"] = [
+                {
+                    "name": move.name,
+                    "before": round(move.before, 6),
+                    "after": round(move.after, 6),
+                    "through": dict(list(move.through.items())[:_THROUGH]),
+                    "sentence": describe_through(move),
+                }
+                for move in moves
+            ]
             return row
 
         return JSONResponse(await service.in_head(compute))
@@ -107,7 +108,7 @@ def photograph_routes(service: Service) -> APIRouter:
         features = kept(engine, key)
 
         def compute() -> dict[str, Any]:
-            explanation = engine.explain(key, features, options.classes, options.known)
+            explanation = engine.explain(key, features, options.classes, options.known, since=options.known)
             return explanation_row(explanation, options.parts == "all")
 
         return JSONResponse(await service.in_head(compute))

@@ -56,6 +56,9 @@ class TorchEngine(Engine):
         parts = self._scorer.parts_of(features.values[None], *(rows if known != (since or {}) else rows[1:]))
         return self.tagger.explanation(name, parts, classes, known)
 
+    def told(self, features: Features, known: Known) -> Scores:
+        return self.scores([features], [known])[0]
+
     def question(self, features: Features, known: Known) -> tuple[str, float] | None:
         labels = torch.from_numpy(known_row(known, self.classes)).to(features.values.device)[None]  # [1, J]
         with torch.inference_mode():

@@ -310,7 +310,8 @@ class Tagger:
             pixels = pixels_of(image, self.config.image_size)
         except BadImage as error:
             raise DataError(f"{name if isinstance(name, str) else 'the image'}: {error}") from None
-        return self.explanation(name, self.scorer.parts(pixels, row), asked, known)
+        parts = self.scorer.parts(pixels, None, *(() if row is None else (row,)))
+        return self.explanation(name, parts, asked, known)
 
     def explanation(
         self,
