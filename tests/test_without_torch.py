@@ -75,3 +75,18 @@ def test_what_needs_torch_says_so_in_one_line(words) -> None:
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "pip install 'contextcaps[" in line
+
+
+@pytest.mark.skipif("coco80" not in shipped_names(), reason="installed without its model")
+def test_the_server_needs_no_torch() -> None:
+    pytest.importorskip("fastapi")
+    code = """
+from contextcaps.serving.app import create_app
+from contextcaps.serving.config import ServeConfig
+from contextcaps.serving.opening import open_engine
+engine = open_engine("coco80", "coco80", "cpu")
+create_app(ServeConfig(), {"coco80": engine})
+print(type(engine).__name__, engine.asks, "torch" in sys.modules)
+"""
+    done = run(code)
+    assert (done.stdout.strip(), done.returncode) == ("Engine False False", 0), done.stderr

@@ -18,6 +18,7 @@ from contextcaps.cli.explain import ExplainImage
 from contextcaps.cli.export import ExportModel
 from contextcaps.cli.models import Models
 from contextcaps.cli.parsing import did_you_mean, parse, pointing_at_help
+from contextcaps.cli.serve import Serve
 from contextcaps.cli.streams import lasting_streams
 from contextcaps.cli.tag import TagImages
 from contextcaps.cli.train import Train
@@ -36,6 +37,7 @@ COMMANDS: Group = {
     "explain": ExplainImage,
     "audit": AuditLabels,
     "export": ExportModel,
+    "serve": Serve,
     "demo": DemoCommand,
     "ablate": Ablate,
     "models": Models,

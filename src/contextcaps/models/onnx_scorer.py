@@ -108,13 +108,12 @@ class OnnxScorer:
             )
         return scores
 
-    def parts(self, image: np.ndarray, known: np.ndarray | None = None) -> list[LogitParts]:
+    def parts(self, image: np.ndarray, *known: np.ndarray | None) -> list[LogitParts]:
         self.require_explainable()
         names = list(self._outputs)
-        told = [None] if known is None else [None, known]
         return [
             _as_parts(dict(zip(names, (each[0] for each in self._run(image[None], one, names)), strict=True)))
-            for one in told
+            for one in known or (None,)
         ]
 
     def require_explainable(self) -> None:

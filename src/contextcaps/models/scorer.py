@@ -25,8 +25,11 @@ class Scorer(Protocol):
         `known` are the known labels of each of them, [J]: 1 for present, 0 for absent, NaN for not known.
         """
 
-    def parts(self, image: np.ndarray, known: np.ndarray | None = None) -> list[LogitParts]:
-        """Return the parts of the logits of one image [3, H, W] with nothing known and, if something is, with it."""
+    def parts(self, image: np.ndarray, *known: np.ndarray | None) -> list[LogitParts]:
+        """Return the parts of the logits of one image [3, H, W] for each set of known labels [J]; None is none known.
+
+        Without a set they are those with nothing known.
+        """
 
     def require_explainable(self) -> None:
         """Refuse to explain where the logits have no exact parts, or where they cannot be had."""

@@ -53,11 +53,16 @@ class TorchScorer:
         """Return the backbone's features [B, C', H', W'], on its device, of images as for `scores`."""
         return self._folded.features(self._ready(images))
 
-    def parts(self, image: np.ndarray, known: np.ndarray | None = None) -> list[LogitParts]:
+    def parts(self, image: np.ndarray, *known: np.ndarray | None) -> list[LogitParts]:
         with torch.inference_mode():
             features = self.features(image[None])  # [1, C, H, W]
-            told = () if known is None else (torch.from_numpy(known).to(self.device)[None],)  # [1, J]
-            return [_of_first(found) for found in decompose(self.network, features, None, *told)]
+        return self.parts_of(features, *(known or (None,)))
+
+    def parts_of(self, features: Tensor, *known: np.ndarray | None) -> list[LogitParts]:
+        """Return the parts of the logits of one image, from its features [1, C, H, W], for each set of known labels."""
+        with torch.inference_mode():
+            told = [None if each is None else torch.from_numpy(each).to(self.device)[None] for each in known]  # [1, J]
+            return [_of_first(found) for found in decompose(self.network, features, *told)]
 
     def compile(self) -> None:
         """Let `torch.compile` compute the scores; the first call and each new batch size then take long."""

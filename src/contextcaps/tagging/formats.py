@@ -14,7 +14,7 @@ from contextcaps.extras import import_extra
 from contextcaps.tagging.known import spell_known
 from contextcaps.tagging.tagger import Tag, Tagging
 
-__all__ = ["FORMATS", "OUTPUTS", "Format", "Output", "class_columns", "row_key"]
+__all__ = ["FORMATS", "OUTPUTS", "Format", "Output", "class_columns", "row_key", "row_object"]
 
 Format = Literal["jsonl", "csv", "csv-plain", "parquet"]
 FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
@@ -73,15 +73,7 @@ class _JsonLines(Output):
     """
 
     def write(self, tagging: Tagging) -> None:
-        row: dict[str, Any] = {"image": tagging.image}
-        row["tags"] = [_tag_object(tag) for tag in tagging.tags]
-        if tagging.given:
-            row["given"] = dict(tagging.given)
-        if tagging.error is not None:
-            row["error"] = tagging.error
-        if self.all_scores and tagging.scores is not None:
-            scores = tagging.scores.tolist()
-            row["scores"] = {name: round(score, _DIGITS) for name, score in zip(self.classes, scores, strict=True)}
+        row = row_object(tagging, self.classes, self.all_scores)
         self.file.write(_encode(json.dumps(row, ensure_ascii=False) + "\n"))
 
     def copy(self, path: Path) -> set[str]:
@@ -97,6 +89,20 @@ class _JsonLines(Output):
                     found.add(row_key(image))
                     self.file.write(line.rstrip(b"\r\n") + b"\n")
         return found
+
+
+def row_object(tagging: Tagging, classes: Sequence[str], all_scores: bool = False) -> dict[str, Any]:
+    """Return an image's row as JSON's types, as `_JsonLines` describes it."""
+    row: dict[str, Any] = {"image": tagging.image}
+    row["tags"] = [_tag_object(tag) for tag in tagging.tags]
+    if tagging.given:
+        row["given"] = dict(tagging.given)
+    if tagging.error is not None:
+        row["error"] = tagging.error
+    if all_scores and tagging.scores is not None:
+        scores = tagging.scores.tolist()
+        row["scores"] = {name: round(score, _DIGITS) for name, score in zip(classes, scores, strict=True)}
+    return row
 
 
 def _tag_object(tag: Tag) -> dict[str, Any]:

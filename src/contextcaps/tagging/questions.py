@@ -71,7 +71,7 @@ def ask_image(
         known: class → whether it is present.
     """
     _require_count(count)
-    row = known_row(known or {}, tagger.classes)  # [J]
+    row = torch.from_numpy(known_row(known or {}, tagger.classes))  # [J]
     try:
         pixels = pixels_of(image, tagger.network.config.image_size)
     except BadImage as error:

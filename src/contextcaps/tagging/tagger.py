@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import numbers
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -21,6 +21,7 @@ from contextcaps.data.images import BadImage
 from contextcaps.data.problems import DataError
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.loading import DEFAULT_MODEL, load_model
+from contextcaps.models.parts import LogitParts
 from contextcaps.models.runtime import Runtime, open_scorer
 from contextcaps.models.score_bands import ScoreBands
 from contextcaps.models.scorer import Scorer
@@ -222,7 +223,7 @@ class Tagger:
                     scores = iter(self.scores(np.stack(readable), row) if readable else ())  # [J]
                     for name, pixels in batch:
                         if isinstance(pixels, np.ndarray):
-                            tagging = self._tagging(name, next(scores), thresholds, top_k, known)
+                            tagging = self.tagging_of(name, next(scores), thresholds, top_k, known)
                         else:
                             tagging = Tagging(name, (), error=pixels)
                         if tagging.error is not None and on_bad == "stop":
@@ -302,22 +303,42 @@ class Tagger:
         self.scorer.require_explainable()
         if isinstance(classes, str) or not isinstance(classes, Iterable | None):
             raise TypeError(f"classes: expected names of classes, such as ['oven'], got {classes!r}")
-        asked = list(dict.fromkeys(classes or ()))
-        for each in asked:
-            place_of_class(each, self.classes, "classes")
+        asked = self._asked(classes or ())
         row = self._known_row(known)  # [J]
         name = name_of(image, 0)
         try:
             pixels = pixels_of(image, self.config.image_size)
         except BadImage as error:
             raise DataError(f"{name if isinstance(name, str) else 'the image'}: {error}") from None
-        *before, found = self.scorer.parts(pixels, row)
+        parts = self.scorer.parts(pixels, None, *(() if row is None else (row,)))
+        return self.explanation(name, parts, asked, known)
+
+    def explanation(
+        self,
+        name: str | int,
+        parts: Sequence[LogitParts],
+        classes: Iterable[str] = (),
+        known: Mapping[str, bool] | None = None,
+    ) -> Explanation:
+        """Return what `explain` does, from the parts of an image's logits.
+
+        `parts` are those with what was known before, where moves since then are wanted, and those with `known`.
+        """
+        asked = self._asked(classes)
+        *before, found = parts
         if not bool(np.isfinite(found.logits).all()):
             raise ValueError("the model gives scores that are no numbers: are its weights damaged?")
         plain = before[0] if before else None
         return explanation_of(name, found, plain, self.classes, self.thresholds, asked, known or {})
 
-    def _tagging(
+    def _asked(self, classes: Iterable[str]) -> list[str]:
+        """Check that there are such classes to explain, and return each once."""
+        asked = list(dict.fromkeys(classes))
+        for each in asked:
+            place_of_class(each, self.classes, "classes")
+        return asked
+
+    def tagging_of(
         self,
         name: str | int,
         scores: np.ndarray,
@@ -325,6 +346,7 @@ class Tagger:
         top_k: int | None,
         known: Mapping[str, bool],
     ) -> Tagging:
+        """Return the result for an image of such scores [J]; `thresholds` [J] are those of `choose_thresholds`."""
         if not bool(np.isfinite(scores).all()):
             return Tagging(name, (), error="the model gives scores that are no numbers: are its weights damaged?")
         order = np.argsort(-scores, kind="stable")  # [J], equal scores in the classes' order

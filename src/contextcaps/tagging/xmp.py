@@ -14,7 +14,7 @@ from contextcaps.atomic import write_atomically
 from contextcaps.plain_files import require_plain
 from contextcaps.tagging.tagger import Tagging
 
-__all__ = ["Sidecars", "sidecar_of", "write_sidecar"]
+__all__ = ["Sidecars", "new_sidecar", "sidecar_of", "write_sidecar"]
 
 _META, _RDF = "adobe:ns:meta/", "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 _DC = "http://purl.org/dc/elements/1.1/"
@@ -63,7 +63,25 @@ def write_sidecar(image: Path, keywords: Iterable[str]) -> Path:
         ValueError: there is a sidecar that is no XMP; it is left as it is.
     """
     path = sidecar_of(image)
-    document = _read(path) if path.exists() else minidom.parseString(_EMPTY.encode())  # noqa: S318
+    document = _read(path) if path.exists() else _empty()
+    if _add(document, keywords):
+        write_atomically(path, _text_of(document))
+    return path
+
+
+def new_sidecar(keywords: Iterable[str]) -> str:
+    """Return the text of a sidecar with these keywords and nothing else."""
+    document = _empty()
+    _add(document, keywords)
+    return _text_of(document)
+
+
+def _empty() -> Document:
+    return minidom.parseString(_EMPTY.encode())  # noqa: S318
+
+
+def _add(document: Document, keywords: Iterable[str]) -> bool:
+    """Add keywords that are not there yet; return whether there were any."""
     bag = _subjects(document)
     there = {_text(item) for item in bag.getElementsByTagNameNS(_RDF, "li")}
     missing = [keyword for keyword in dict.fromkeys(map(_allowed, keywords)) if keyword and keyword not in there]
@@ -71,10 +89,12 @@ def write_sidecar(image: Path, keywords: Iterable[str]) -> Path:
         item = _element(document, _RDF, "rdf:li")
         item.appendChild(document.createTextNode(keyword))
         bag.appendChild(item)
-    if missing:
-        body = "\n".join(node.toxml() for node in document.childNodes)  # without the XML declaration, as XMP wants it
-        write_atomically(path, body + "\n")
-    return path
+    return bool(missing)
+
+
+def _text_of(document: Document) -> str:
+    """Return a document without the XML declaration, as XMP wants it."""
+    return "\n".join(node.toxml() for node in document.childNodes) + "\n"
 
 
 def _read(path: Path) -> Document:

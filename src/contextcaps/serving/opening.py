@@ -1,0 +1,27 @@
+"""Open a model for the server: by torch where torch computes, otherwise whatever `contextcaps.load` chooses."""
+
+from contextcaps.serving.engine import Engine
+from contextcaps.tagging.tagger import Tagger, load
+
+__all__ = ["engine_of", "open_engine"]
+
+
+def open_engine(name: str, place: str, device: str, workers: int = 1) -> Engine:
+    """Load a model for the server.
+
+    Args:
+        name: by which clients ask for it.
+        place: as for `contextcaps.load`.
+        device: as for `contextcaps.load`.
+        workers: processes that share the cores.
+    """
+    return engine_of(name, load(place, device), workers)
+
+
+def engine_of(name: str, tagger: Tagger, workers: int = 1) -> Engine:
+    """Return the engine of a model that is loaded: where torch computes, the one that keeps features."""
+    if not hasattr(tagger.scorer, "network"):
+        return Engine(name, tagger)
+    from contextcaps.serving.torch_engine import TorchEngine
+
+    return TorchEngine(name, tagger, workers)

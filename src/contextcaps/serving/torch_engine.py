@@ -1,0 +1,67 @@
+"""A model that torch computes: features are kept, and an answer runs the head and the field alone.
+
+All of the server that knows torch is in this file.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import numpy as np
+import torch
+
+from contextcaps.data.decoding import default_workers
+from contextcaps.models.expected_drops import expected_drops
+from contextcaps.models.torch_scorer import TorchScorer
+from contextcaps.serving.engine import Engine, Features, Known, Scores
+from contextcaps.tagging.explanation import Explanation
+from contextcaps.tagging.known import known_row
+from contextcaps.tagging.tagger import Tagger
+
+__all__ = ["TorchEngine"]
+
+
+class TorchEngine(Engine):
+    """Computes with one model by torch.
+
+    Args:
+        name: by which clients ask for it.
+        tagger: the model.
+        workers: processes that share the cores.
+    """
+
+    def __init__(self, name: str, tagger: Tagger, workers: int = 1) -> None:
+        super().__init__(name, tagger)
+        self._scorer = cast(TorchScorer, tagger.scorer)
+        if workers > 1:
+            torch.set_num_threads(max(1, default_workers() // workers))
+
+    def compute(self, pixels: Sequence[np.ndarray], known: Sequence[Known]) -> list[tuple[Features, Scores]]:
+        with torch.inference_mode():
+            found = self._scorer.features(np.stack(pixels))  # [B, C, H, W]
+            copies = [each.clone() for each in found]  # none keeps the memory of the whole batch
+        features = [Features(each, each.numel() * each.element_size()) for each in copies]
+        return list(zip(features, self.scores(features, known), strict=True))
+
+    def scores(self, features: Sequence[Features], known: Sequence[Known]) -> list[Scores]:
+        rows = [torch.from_numpy(known_row(each, self.classes)) for each in known] if any(known) else []
+        with torch.inference_mode():
+            stacked = torch.stack([each.values for each in features])  # [B, C, H, W]
+            told = torch.stack(rows).to(stacked.device) if rows else None  # [B, J]
+            return list(self._scorer.network.from_features(stacked, known=told).scores.float().cpu().numpy())
+
+    def explain(
+        self, name: str | int, features: Features, classes: Iterable[str], known: Known, since: Known | None = None
+    ) -> Explanation:
+        rows = [self.row(since or {}), self.row(known)]
+        parts = self._scorer.parts_of(features.values[None], *(rows if known != (since or {}) else rows[1:]))
+        return self.tagger.explanation(name, parts, classes, known)
+
+    def told(self, features: Features, known: Known) -> Scores:
+        return self.scores([features], [known])[0]
+
+    def question(self, features: Features, known: Known) -> tuple[str, float] | None:
+        labels = torch.from_numpy(known_row(known, self.classes)).to(features.values.device)[None]  # [1, J]
+        with torch.inference_mode():
+            drops, _ = expected_drops(self._scorer.network, features.values[None], labels)  # [1, J]
+        best, place = drops[0].nan_to_num(-1.0).max(dim=0)
+        return None if len(known) == len(self.classes) else (self.classes[int(place)], float(best))

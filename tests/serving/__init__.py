@@ -1,0 +1,1 @@
+"""Tests of the server; a package, so that its conftest.py is not mistaken for that of another folder."""
