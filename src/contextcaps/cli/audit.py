@@ -19,7 +19,7 @@ _OF_AUDIT = ("html", "folds", "fine_tune", "trust_model", "top", "only")
 
 @dataclasses.dataclass(frozen=True)
 class AuditLabels(Command):
-    """Find labels that are probably wrong or missing; correct those you tick; say which to ask for next.
+    """Find labels that are probably wrong or missing; say which to ask for next.
 
     Each label is judged by the image and by all of its other labels.
 
