@@ -79,7 +79,9 @@ def main() -> None:
     words = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[words.precision]
-    print(f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}, torch {torch.__version__}, {words.precision}")
+    print(
+        f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}, torch {torch.__version__}, {words.precision}"
+    )
     print("| batch | computed | " + " | ".join(f"{name}, ms" for name in words.models) + " | first : last |")
     print("|---" * (len(words.models) + 3) + "|")
     for batch in words.batches:

@@ -107,7 +107,7 @@ def test_a_graph_takes_the_weights_beside_it(tmp_path) -> None:
     assert size < 500_000  # the weights are not in it
     images = np.random.default_rng(0).integers(0, 256, (3, 3, 64, 64), dtype=np.uint8)
     both = [contextcaps.load(folder, "cpu", runtime) for runtime in ("onnx", "torch")]
-    np.testing.assert_allclose(both[0].scores(images), both[1].scores(images), atol=1e-5)
+    np.testing.assert_allclose(both[0].scores(images), both[1].scores(images), atol=1e-4)
     contextcaps.create_model("gap", 3, 64, "lite0").save_pretrained(folder)
     assert not (folder / "graph.onnx").exists()  # it was of other weights
 
