@@ -19,8 +19,7 @@ from contextcaps.models.trained import Trained
 from contextcaps.tagging.export import export
 
 pytest.importorskip("onnxscript")
-QUICK = ("gap",)
-LONG = ("contextcaps", "c-tran")
+LONG = ("gap", "contextcaps", "c-tran")
 
 
 def saved(folder, name: str):
@@ -37,12 +36,9 @@ def saved(folder, name: str):
 
 
 def presets() -> list:
-    """Quick where one is enough, all of them with `-m slow`: an export takes as long as it has operators."""
-
-    def marks(name: str):
-        return () if name in QUICK else pytest.mark.long if name in LONG else pytest.mark.slow
-
-    return [pytest.param(name, marks=marks(name)) for name in contextcaps.list_models()]
+    """Three kinds of heads in each run of the tests, all of them with `-m slow`: an export takes seconds."""
+    marks = {name: pytest.mark.long if name in LONG else pytest.mark.slow for name in contextcaps.list_models()}
+    return [pytest.param(name, marks=mark) for name, mark in marks.items()]
 
 
 @pytest.mark.parametrize("name", presets())
