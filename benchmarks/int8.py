@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--calibrate", required=True, metavar="SOURCE")
     parser.add_argument("--data", required=True, metavar="SOURCE")
     parser.add_argument("--images", type=int, help="so many images of the data only, spread over them")
-    parser.add_argument("--first", type=int, default=3, help="convolutions that stay in fp32 at the beginning")
+    parser.add_argument("--first", type=int, default=6, help="convolutions that stay in fp32 at the beginning")
     parser.add_argument("--last", type=int, default=8, help="and at the end")
     words = parser.parse_args()
     logging.disable(logging.WARNING)

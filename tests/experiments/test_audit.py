@@ -111,7 +111,7 @@ def test_a_label_is_judged_with_all_others_told(name, table) -> None:
             left_out = {place, *sample.unknown}
             known = {each: k in sample.labels for k, each in enumerate(source.classes) if k not in left_out}
             (tagging,) = tagger.tag(sample.image, known=known)
-            scores[index, place] = tagging.scores[CLASSES.index(own)]
+            scores[index, place] = float(tagging.scores[CLASSES.index(own)])
     torch.testing.assert_close(told_scores(tagger, source)[0], scores, rtol=0, atol=1e-5)
     targets = torch.from_numpy(source.targets())
     noise = fit_label_noise(scores.logit(), targets)
@@ -147,7 +147,9 @@ def test_a_model_that_cannot_be_told_gives_its_scores(table) -> None:
     assert not found.told
     assert len(found.suspicions) == 3 < found.suspected
     order = [CLASSES.index(name) for name in source.classes]
-    scores = torch.stack([tagging.scores[order] for tagging in tagger.tag([source.sample(k).image for k in range(6)])])
+    scores = torch.stack(
+        [torch.from_numpy(tagging.scores)[order] for tagging in tagger.tag([source.sample(k).image for k in range(6)])]
+    )
     targets = torch.from_numpy(source.targets())
     noise = fit_label_noise(scores.logit(), targets)
     expected = right(noise, torch.sigmoid(noise.scale * scores.logit() + noise.shift), targets)

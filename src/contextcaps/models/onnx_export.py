@@ -109,7 +109,7 @@ def graph_of(network: CapsuleNetwork, explained: bool) -> Any:
                 input_names=list(inputs),
                 output_names=module.output_names(),
                 dynamic_shapes=axes,
-                custom_translation_table={torch.ops.aten.cumprod.default: _cumulative_product()},
+                custom_translation_table=_own_translations(),
             )
     except Exception as error:  # the exporter's own classes derive from Exception alone
         why = " ".join(str(error.__cause__ or error).split())[:300]
@@ -175,6 +175,35 @@ def _describe(model: Any, metadata: dict[str, Any]) -> None:
     for name, value in metadata.items():
         entry = model.metadata_props.add()
         entry.key, entry.value = name, json.dumps(value, ensure_ascii=False)
+
+
+def _own_translations() -> dict[Any, Any]:
+    """Return operators of PyTorch → functions that write them as ONNX's, where the exporter's own take long."""
+    return {torch.ops.aten.cumprod.default: _cumulative_product(), torch.ops.aten.einsum.default: _sums_of_products()}
+
+
+def _sums_of_products() -> Any:
+    """Return ONNX's operators for `torch.einsum`: for votes and agreements others than its own Einsum.
+
+    ONNX Runtime's moves the larger operand about before it multiplies: all weights of the votes, all votes.
+    """
+    op: Any = import_extra("onnxscript", "onnx", "export --to onnx").opset18
+
+    def einsum(equation: str, tensors: Any, path: Any = None) -> Any:
+        if equation == "bka,kaji->bkji":
+            capsules, weight = tensors  # [B, K, A], [K, A, J, I]
+            classes, attributes = weight.shape[2], weight.shape[3]
+            flat = op.Reshape(weight, op.Constant(value_ints=[0, 0, -1]))  # [K, A, J·I]
+            votes = op.MatMul(op.Transpose(capsules, perm=[1, 0, 2]), flat)  # [K, B, J·I]
+            shape = op.Constant(value_ints=[0, 0, int(classes), int(attributes)])
+            return op.Reshape(op.Transpose(votes, perm=[1, 0, 2]), shape)  # [B, K, J, I]
+        if equation == "bkji,bji->bkj":
+            votes, decisions = tensors
+            products = op.Mul(votes, op.Unsqueeze(decisions, op.Constant(value_ints=[1])))  # [B, K, J, I]
+            return op.ReduceSum(products, op.Constant(value_ints=[3]), keepdims=0)  # [B, K, J]
+        return op.Einsum(*tensors, equation=equation)
+
+    return einsum
 
 
 def _cumulative_product() -> Any:

@@ -36,7 +36,7 @@ METADATA = "contextcaps"
 ONNX_FORMAT = "contextcaps-onnx-1"
 """Its `format`, by which a foreign file is recognised."""
 
-_IMAGES_AT_ONCE = 8
+_IMAGES_AT_ONCE = 4
 """More at once are no faster, and their feature maps take memory."""
 CONSTANT = "constant: "
 """Names of the outputs with the constant parts of logits begin with it."""

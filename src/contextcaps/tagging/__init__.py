@@ -6,8 +6,8 @@ from contextcaps.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from contextcaps.tagging.audit import Audit, Judge, Suspicion, audit_labels
+    from contextcaps.tagging.audit_files import audit_table, read_ticked, write_suspicions
     from contextcaps.tagging.audit_page import write_audit
-    from contextcaps.tagging.audit_table import audit_table, read_ticked, write_suspicions
     from contextcaps.tagging.explanation import ClassExplanation, Explanation, LengthExplanation, Move
     from contextcaps.tagging.explanation_page import write_explanation
     from contextcaps.tagging.files import Destination
@@ -87,7 +87,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "audit": ["Audit", "Judge", "Suspicion", "audit_labels"],
         "audit_page": ["write_audit"],
-        "audit_table": ["audit_table", "read_ticked", "write_suspicions"],
+        "audit_files": ["audit_table", "read_ticked", "write_suspicions"],
         "explanation": ["ClassExplanation", "Explanation", "LengthExplanation", "Move"],
         "explanation_page": ["write_explanation"],
         "files": ["Destination"],

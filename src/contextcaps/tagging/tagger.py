@@ -277,7 +277,8 @@ class Tagger:
 
         `known` are the known labels of each of them, [J]: 1 for present, 0 for absent, NaN for not known.
         """
-        return self.scorer.scores(images, known)
+        told = None if known is None else np.asarray(known, dtype=np.float32)
+        return self.scorer.scores(np.asarray(images), told)  # tensors, too
 
     def features(self, images: "np.ndarray | Tensor") -> "Tensor":
         """Return the torch backbone's features [B, C', H', W'], on its device, of images as for `scores`."""

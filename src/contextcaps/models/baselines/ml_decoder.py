@@ -38,7 +38,7 @@ class MLDecoderHead(BaselineHead):
 
     def logits(self, features: Tensor) -> Tensor:
         cells = self.embed(tokens(features))  # [B, H·W, d]
-        queries = self.queries.to(cells.dtype).expand(len(cells), -1, -1)  # [B, Q, d]
+        queries = self.queries.to(cells.dtype).expand(cells.shape[0], -1, -1)  # [B, Q, d]
         for layer in self.layers:
             queries = layer(queries, cells)  # [B, Q, d]
         return self.read_out(queries)

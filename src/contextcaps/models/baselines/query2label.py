@@ -36,7 +36,7 @@ class Query2LabelHead(BaselineHead):
     def logits(self, features: Tensor) -> Tensor:
         cells = self.embed(tokens(features))  # [B, H·W, d]
         positions = sine_positions(features.shape[2], features.shape[3], cells.shape[2], cells)  # [H·W, d]
-        queries = self.labels.to(cells.dtype).expand(len(cells), -1, -1)  # [B, J, d]
+        queries = self.labels.to(cells.dtype).expand(cells.shape[0], -1, -1)  # [B, J, d]
         for layer in self.layers:
             queries = layer(queries, cells, cells + positions)  # [B, J, d]
         return (queries * self.readout.weight).sum(dim=2) + self.readout.bias  # [B, J]
