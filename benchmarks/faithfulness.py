@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--curves", type=int, default=150, help="of which so many have curves of deletion")
     parser.add_argument("--minutes", type=float, default=60, help="stop after so many; then there are fewer images")
     parser.add_argument("--gradients", type=int, default=20, help="steps of integrated gradients")
+    parser.add_argument("--skip", nargs="*", default=[], help="methods to leave out, such as 'integrated gradients'")
     parser.add_argument("--resamples", type=int, default=1000)
     parser.add_argument("--sheets", type=Path, help="write contact sheets; they hold photographs")
     parser.add_argument("--json", type=Path)
@@ -65,6 +66,7 @@ def main() -> None:
     )
     order = class_order(tagger.network, source)
     methods = methods_of(tagger, arguments.gradients)
+    methods = {name: method for name, method in methods.items() if name not in arguments.skip}
     random = np.random.default_rng(0)
     found: dict[str, dict[str, list[float]]] = {name: {} for name in methods}
     shown = []
@@ -96,7 +98,7 @@ def main() -> None:
     peers = [name for name in rows if name not in ("parts", "random", "centre")]
     for name, row in rows.items():
         print(name, json.dumps(row))
-    for key in ("pointing", "energy", "deletion", "insertion"):
+    for key in ("pointing", "energy", "deletion", "insertion")[: 4 if arguments.curves else 2]:
         for name in peers:
             print(f"parts − {name}, {key}: {difference(found, name, key, arguments.resamples)}")
     if arguments.json is not None:

@@ -13,9 +13,9 @@ ATTACK = Path(__file__).parents[1] / "benchmarks" / "attack"
 @pytest.mark.parametrize(
     "kinds",
     [
-        ("image", "YOLO"),
-        ("model", "run", "checkpoint", "yaml"),
-        ("table", "shard", "COCO", "VOC", "classes", "prepared"),
+        ("image JPEG, hostile", "image TIFF", "image PNG", "YOLO labels, hostile", "VOC, hostile"),
+        ("model config.json, values", "model model.safetensors", "checkpoint, hostile", "run.json", "network.yaml"),
+        ("table, hostile", "shard, hostile", "COCO", "classes.json", "prepared images.bin", "prepared checksums.json"),
     ],
 )
 def test_damaged_and_hostile_files(kinds) -> None:

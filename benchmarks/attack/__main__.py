@@ -38,6 +38,8 @@ def attack(kind: str, count: int, seed: int, keep: Path | None) -> tuple[collect
                 except Exception:  # queue.Empty
                     number, outcome, error, seconds = current, "hang" if process.is_alive() else "crash", "", SECONDS
                     process.kill()
+                if outcome in ("hang", "crash") and current < 0:
+                    raise RuntimeError(f"{kind}: between two cases: {outcome}")
                 if outcome == "begun":
                     current = number
                     continue

@@ -5,9 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
-from trees_small import shard_members, write_tar
+from trees_coco import coco_tree
+from trees_small import shard_members, write_images, write_tar
+from trees_voc import voc_tree
 
 from contextcaps.data import DataError, open_source
+from contextcaps.data.images import BadImage, decode
+from contextcaps.data.sources.coco_files import looks_like_coco
 from contextcaps.data.vocabulary import read_classes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in this system's folders")
@@ -89,7 +93,7 @@ def test_coco(tmp_path: Path) -> None:
     path.unlink()
     number = "1" + 5000 * "0"
     path.write_text(f'{{"images": [{{"id": {number}}}], "annotations": [], "categories": []}}')
-    assert f"{path}: not JSON, or cut off" in refusal(f"coco:{path}")
+    assert f"{path}: not JSON, or cut off" in said(f"coco:{path}")
 
 
 def test_yolo(tmp_path: Path) -> None:
@@ -102,3 +106,68 @@ def test_yolo(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.truncate(2**40)
     assert "expected a text file of at most" in refusal(f"yolo:{path}")
+
+
+HOLES = 2**40  # bytes: they take no room on the disk
+
+
+def with_holes(path: Path) -> None:
+    os.truncate(path, HOLES)
+
+
+def said(name: str) -> str:
+    """Return what is said of a source with bad samples, in one sentence or a short list."""
+    with pytest.raises(DataError) as caught:
+        open_source(name)
+    assert len(str(caught.value)) < 1000
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["Annotations/000005.xml", "ImageSets/Main/train.txt"])
+def test_voc_files_without_end(tmp_path: Path, name: str) -> None:
+    with_holes(voc_tree(tmp_path) / name)
+    assert "1,099,511,627,776 bytes; expected a text file of at most" in said(f"voc:{tmp_path}")
+
+
+@pytest.mark.parametrize("kind", ["holes", "a pipe"])
+@pytest.mark.parametrize("name", ["data.yaml", "labels/train/a.txt"])
+def test_yolo_files_without_end(tmp_path: Path, name: str, kind: str) -> None:
+    write_images(tmp_path / "images" / "train", ["a.png"])
+    (tmp_path / "labels" / "train").mkdir(parents=True)
+    (tmp_path / "labels" / "train" / "a.txt").write_text("0 0.5 0.5 0.2 0.2\n")
+    (tmp_path / "data.yaml").write_text("train: images/train\nnames: [sea]\n")
+    if kind == "holes":
+        with_holes(tmp_path / name)
+    else:
+        put(tmp_path / name, kind)
+    said(f"yolo:{tmp_path}")
+
+
+def test_a_coco_file_without_end(tmp_path: Path) -> None:
+    path = next((coco_tree(tmp_path) / "annotations").glob("*train*.json"))
+    with_holes(path)
+    assert "bytes; expected a text file of at most" in said(f"coco:{path}")
+
+
+@pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv"])
+def test_a_list_with_a_line_without_end(tmp_path: Path, name: str) -> None:
+    write_images(tmp_path, ["a.png"])
+    (tmp_path / name).write_text("file_name,label\n" if name.endswith("csv") else '{"file_name": "a.png"')
+    with_holes(tmp_path / name)
+    assert "a line of more than" in said(f"metadata:{tmp_path}")
+
+
+def test_an_image_without_end(tmp_path: Path) -> None:
+    write_images(tmp_path, ["a.png"])
+    with_holes(tmp_path / "a.png")
+    with pytest.raises(BadImage, match=r"^1,099,511,627,776 bytes: files of more than 1,073,741,824 are not decoded$"):
+        decode(tmp_path / "a.png", 8)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="needs Linux")
+def test_a_link_to_a_file_of_the_kernel_is_not_read(tmp_path: Path) -> None:
+    path = next((coco_tree(tmp_path) / "annotations").glob("*train*.json"))
+    path.unlink()
+    path.symlink_to("/proc/kmsg")  # to read it would wait for the next message
+    assert not looks_like_coco(path)
+    assert "cannot be read" in said(f"coco:{path}") or "a file of the kernel" in said(f"coco:{path}")

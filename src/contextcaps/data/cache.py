@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from contextcaps.checksums import block_checksums, first_difference
 from contextcaps.data.problems import DataError
-from contextcaps.plain_files import parse_json
+from contextcaps.plain_files import parse_json, read_text
 
 __all__ = [
     "cache_folder",
@@ -144,7 +144,7 @@ def require_whole(folder: Path) -> None:
         key = _state(folder)
         if key in _whole:
             return
-        checksums: dict[str, list[int]] = parse_json((folder / _CHECKSUMS).read_bytes())
+        checksums: dict[str, list[int]] = parse_json(read_text(folder / _CHECKSUMS))
         if checksums.keys() != {path.name for path in folder.iterdir()} - {_CHECKSUMS}:
             raise ValueError("files are missing, or have no checksums")
         differences = {name: first_difference(folder / name, blocks) for name, blocks in checksums.items()}

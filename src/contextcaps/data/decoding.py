@@ -195,7 +195,7 @@ def map_in_order(
     """Yield `function` of each task, in the tasks' order; at most `ahead` results wait to be asked for."""
     waiting: deque[Future[Result]] = deque()
     stop = threading.Event()
-    if isinstance(pool, ThreadPoolExecutor):  # whose shutdown waits for what has begun
+    if not isinstance(pool, ProcessPoolExecutor):  # threads; they cannot be ended, but can be told
         function = stoppable(function, stop)
     try:
         for task in tasks:

@@ -36,7 +36,7 @@ __all__ = ["SECONDS", "DecodedElsewhere", "Stopped", "can_be_elsewhere", "elsewh
 
 Result = TypeVar("Result")
 
-SECONDS = 20
+SECONDS = 10
 """Most seconds of the processor for an image; a slower machine, or one that is busy, takes longer by the clock."""
 
 _BYTES = 3 * 2**30  # of memory for it, above what the process begins with

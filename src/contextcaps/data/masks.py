@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from contextcaps.data.decoding_limits import MAX_BYTES
 from contextcaps.data.file_source import BadSample
 from contextcaps.data.images import BadImage, image_size
 from contextcaps.data.problems import DataError
+from contextcaps.plain_files import require_plain
 
 __all__ = ["check_sizes", "count_values", "photo_size", "read_mask"]
 
@@ -28,6 +30,7 @@ def photo_size(path: Path) -> tuple[int, int]:
 def check_sizes(mask: Path, size: tuple[int, int], modes: tuple[str, ...]) -> None:
     """Raise `BadSample` unless a mask's header has the photo's width and height, and one of these Pillow modes."""
     try:
+        require_plain(mask, most=MAX_BYTES)
         with Image.open(mask, formats=_FORMATS) as opened:
             _check(opened, mask.name, size, modes)
     except _UNREADABLE as error:

@@ -26,6 +26,7 @@ from contextcaps.data.problems import DataError, OnBad, Problem, Problems
 from contextcaps.data.progress import progress_of
 from contextcaps.data.source import Source
 from contextcaps.data.visibility import BatchBoxes
+from contextcaps.plain_files import read_text
 
 __all__ = ["Prepared", "prepare", "prepared_folder"]
 
@@ -46,7 +47,7 @@ class Prepared:
         self.folder = Path(folder)
         require_whole(self.folder)
         try:
-            metadata = json.loads((self.folder / "metadata.json").read_text(encoding="utf-8"))
+            metadata = json.loads(read_text(self.folder / "metadata.json"))
             if metadata["format"] != FORMAT:
                 raise DataError(f"{self.folder}: expected format {FORMAT}, got {metadata['format']}; prepare it anew")
             arrays = {file: self._map(file, **described) for file, described in metadata["arrays"].items()}

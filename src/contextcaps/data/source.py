@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from contextcaps.data.decoding_limits import MAX_BYTES
 from contextcaps.data.problems import DataError, OnBad, Problems
 from contextcaps.data.sample import Sample
 from contextcaps.data.unknown import UNKNOWN
@@ -183,7 +184,9 @@ def _image_bytes(source: Source, index: int) -> bytes:
         image = source.sample(index).image
         if isinstance(image, np.ndarray):
             return image.tobytes()
-        return image if isinstance(image, bytes) else image.read_bytes()
+        if isinstance(image, bytes):
+            return image
+        return image.read_bytes() if image.is_file() and image.stat().st_size <= MAX_BYTES else b""
     except (OSError, ValueError):
         return b""
 

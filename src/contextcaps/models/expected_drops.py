@@ -1,11 +1,14 @@
 """Which label would settle most of the others, if it were known: the expected drop of their entropy.
 
-With P(j) the score of a class and h(p) = −p log₂ p − (1 − p) log₂ (1 − p) its entropy in bits, the answer to whether
-class c is present is expected to take from the other classes
+With h(p) = −p log₂ p − (1 − p) log₂ (1 − p) the entropy of a score in bits, and P(j | c), P(j | not c) the scores of
+the other classes with either answer told, the answer to whether class c is present is expected to take from them
 
-    drop_c = Σ_{j≠c} h(P(j)) − P(c) · Σ_{j≠c} h(P(j | c present)) − (1 − P(c)) · Σ_{j≠c} h(P(j | c absent)),
+    drop_c = Σ_{j≠c} h(P̄(j)) − P(c) · Σ_{j≠c} h(P(j | c)) − (1 − P(c)) · Σ_{j≠c} h(P(j | not c)),
+    P̄(j) = P(c) · P(j | c) + (1 − P(c)) · P(j | not c),
 
-all given what is known already. A class that is uncertain, but says nothing of others, is not worth a question.
+all given what is known already: the mutual information of c and each other class, summed. It is never below zero. P̄ is
+what the score would be before the answer, if the mean field were exact; the score itself would count it as settled when
+telling any label at all makes the model surer. A class that is uncertain, but says nothing of others, settles nothing.
 """
 
 import math
@@ -32,7 +35,7 @@ def binary_entropy(probabilities: Tensor) -> Tensor:
 def expected_drops(network: CapsuleNetwork, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the expected drop of each class, in bits, and its score with the labels told; both [B, J].
 
-    A drop is NaN where the label is known already. It may be a little below zero: the mean field is no exact inference.
+    A drop is NaN where the label is known already.
 
     Args:
         network: in evaluation mode.
@@ -49,15 +52,17 @@ def expected_drops(network: CapsuleNetwork, features: Tensor, labels: Tensor) ->
 def expected_drops_told(told: Told, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the same as `expected_drops` of images that are ready to be told labels."""
     plain = told.scores(labels.unsqueeze(1))[:, 0]  # [B, J]
-    entropy = binary_entropy(plain)  # [B, J], 0 where a label is known
-    after = []
+    found = []
     for tile in told.tiles(labels.shape[1]):
         each = torch.arange(len(tile), device=tile.device)
         answered = labels.unsqueeze(1).repeat(1, len(tile), 1)  # [B, T, J]
-        expected = torch.zeros_like(plain[:, tile])  # [B, T]
-        for answer, chance in ((1.0, plain[:, tile]), (0.0, 1 - plain[:, tile])):
-            answered[:, each, tile] = answer
-            expected += chance * binary_entropy(told.scores(answered)).sum(dim=2)  # [B, T]; the class itself has 0
-        after.append(expected)
-    drops = entropy.sum(dim=1, keepdim=True) - entropy - torch.cat(after, dim=1)  # [B, J]
-    return drops.masked_fill(~labels.isnan(), math.nan), plain
+        answered[:, each, tile] = 1
+        if_present = told.scores(answered)  # [B, T, J]
+        answered[:, each, tile] = 0
+        if_absent = told.scores(answered)  # [B, T, J]
+        chance = plain[:, tile].unsqueeze(2)  # [B, T, 1]
+        drop = binary_entropy(chance * if_present + (1 - chance) * if_absent)  # [B, T, J]
+        drop -= chance * binary_entropy(if_present) + (1 - chance) * binary_entropy(if_absent)
+        drop[:, each, tile] = 0
+        found.append(drop.sum(dim=2))  # [B, T]
+    return torch.cat(found, dim=1).masked_fill(~labels.isnan(), math.nan), plain

@@ -39,7 +39,7 @@ class Question:
 
     name: str
     settles: float
-    """Expected drop of the entropy of the image's other open labels, in bits; an open label has one bit at most."""
+    """Expected drop of the entropy of the image's other open labels, in bits (`contextcaps.models.expected_drops`)."""
     score: float
     """The class's score, with what is known told."""
 

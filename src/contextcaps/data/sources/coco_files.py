@@ -22,7 +22,7 @@ from contextcaps.data.file_source import BadSample, Folder, check_access
 from contextcaps.data.image_files import is_clutter
 from contextcaps.data.problems import DataError
 from contextcaps.data.vocabulary import canonical_split
-from contextcaps.plain_files import NotPlain, require_plain
+from contextcaps.plain_files import LARGE, NotPlain, require_plain
 
 __all__ = ["Index", "PhotoFinder", "find_indices", "load_index", "looks_like_coco"]
 
@@ -138,8 +138,11 @@ def load_index(path: Path) -> dict[str, Any]:
         return entry
 
     try:
+        require_plain(path, most=LARGE)
         with path.open(encoding="utf-8-sig") as file:
             content = json.load(file, object_hook=without_outline)
+    except NotPlain as error:
+        raise DataError(str(error)) from None
     except (ValueError, RecursionError) as error:  # also of text that is no UTF-8, and of numbers without end
         raise DataError(f"{path}: not JSON, or cut off ({error}); fetch the file again") from None
     except OSError as error:

@@ -5,12 +5,14 @@ cat/1.jpg, dog/2.jpg                 or, with splits, train/cat/1.jpg, val/dog/2
 An image that lies in the folders of several classes has all of their labels.
 """
 
+import filecmp
 import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from contextcaps.data.decoding_limits import MAX_BYTES
 from contextcaps.data.file_source import BadSample, FileSource, Folder, Record, check_access
 from contextcaps.data.image_files import is_clutter, looks_like_image, walk_images
 from contextcaps.data.problems import DataError, OnBad
@@ -188,7 +190,7 @@ def _beginning(path: Path) -> bytes:
 
 def _same_bytes(one: Path, other: Path) -> bool:
     try:
-        return one.read_bytes() == other.read_bytes()
+        return one.stat().st_size <= MAX_BYTES and filecmp.cmp(one, other, shallow=False)
     except OSError:
         return False
 

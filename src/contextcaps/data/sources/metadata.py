@@ -19,6 +19,7 @@ from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.source import Unlabelled
 from contextcaps.data.vocabulary import Vocabulary, canonical_split, read_classes
 from contextcaps.documents import counted
+from contextcaps.plain_files import NotPlain, bounded_lines
 
 __all__ = ["LIST_NAMES", "MetadataSource"]
 
@@ -131,10 +132,10 @@ class MetadataSource(FileSource):
         try:
             with path.open(encoding="utf-8-sig", newline="") as file:
                 if path.suffix.lower() == ".csv":
-                    head = file.readline()
+                    head = file.readline(1 << 16)
                     file.seek(0)
                     delimiter = max(",;\t", key=head.count)  # the first of equals
-                    reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
+                    reader = csv.reader(bounded_lines(path, file), delimiter=delimiter, skipinitialspace=True)
                     columns = [each.strip() for each in next(reader, [])]
                     twice = [each for place, each in enumerate(columns) if each in columns[:place]]
                     if twice:
@@ -146,7 +147,7 @@ class MetadataSource(FileSource):
                             what = f"expected {len(columns)} cells, got {len(cells)}"
                             self.problems.add(f"{self._folder.relative(path)}, line {reader.line_num}", what)
                     return
-                for number, line in enumerate(file, start=1):
+                for number, line in enumerate(bounded_lines(path, file), start=1):
                     if not line.strip():
                         continue
                     try:
@@ -156,6 +157,8 @@ class MetadataSource(FileSource):
                     if not isinstance(content, dict):
                         raise DataError(f"{path}: line {number}: expected an object with file_name, got {line[:60]!r}")
                     yield _Row(path, number, content)
+        except NotPlain as error:
+            raise DataError(f"{error}; expected CSV or JSON lines") from None
         except csv.Error as error:
             raise DataError(f"{path}: {error}; expected CSV with every quote closed") from None
         except UnicodeDecodeError:

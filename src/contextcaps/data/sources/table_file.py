@@ -8,10 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, AnyStr
+from typing import Any
 
 from contextcaps.data.image_finder import is_image_name
 from contextcaps.data.problems import DataError
+from contextcaps.plain_files import NotPlain, bounded_lines
 
 __all__ = ["TableRows", "cell_text", "read_table"]
 
@@ -20,7 +21,6 @@ _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLE = 1 << 16
 """Characters from which the delimiter is found."""
 _MOST_ROWS, _MOST_CELLS = 10_000_000, 100_000_000  # some gigabytes of text
-_LONGEST_LINE = 1 << 26  # of a file that is no table, such as a disk's holes, one line may be all
 _OTHER_FILES = (
     (b"PK\x03\x04", "an Excel workbook or another zip file; save the sheet as CSV UTF-8"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook; save the sheet as CSV UTF-8"),
@@ -71,7 +71,10 @@ def read_table(path: Path, header: bool | None) -> TableRows:
         for magic, what in _OTHER_FILES:
             if start.startswith(magic) and not (magic == b"[" and path.suffix.lower() == ".csv"):
                 raise DataError(f"{path}: expected a CSV or Parquet table, this is {what}")
-        table = _read_csv(path, _encoding(start), header)
+        try:
+            table = _read_csv(path, _encoding(start), header)
+        except NotPlain as error:
+            raise DataError(f"{error}; expected a CSV or Parquet table") from None
     twice = [name for name, times in Counter(table.columns).items() if name and times > 1]
     if twice:
         raise DataError(f"{path}: the column {twice[0]!r} is there twice")
@@ -106,7 +109,7 @@ def _read_csv(path: Path, encoding: str, header: bool | None) -> TableRows:
             sample = file.read(_SAMPLE)
             delimiter, skipped = _delimiter(sample)
             file.seek(0)
-            lines = _lines(path, file)
+            lines = bounded_lines(path, file)
             for _ in range(skipped):
                 next(lines)
             records = []
@@ -134,14 +137,6 @@ def _read_csv(path: Path, encoding: str, header: bool | None) -> TableRows:
         else:
             table.rows.append((number, cells))
     return table
-
-
-def _lines(path: Path, file: IO[AnyStr]) -> Iterator[AnyStr]:
-    """Yield a file's lines; refuse one that has no end."""
-    while line := file.readline(_LONGEST_LINE):
-        if len(line) == _LONGEST_LINE:
-            raise DataError(f"{path}: a line of more than {_LONGEST_LINE:,} letters; expected a CSV or Parquet table")
-        yield line
 
 
 def _records(path: Path, lines: Iterator[str], delimiter: str, skipped: int) -> Iterator[tuple[int, list[str]]]:
@@ -178,7 +173,7 @@ def _delimiter(sample: str) -> tuple[str, int]:
 def _wrong_encoding(path: Path, encoding: str) -> str:
     """Return a message that names the first line that is not in the file's probable encoding."""
     with path.open("rb") as file:
-        lines = _lines(path, file) if encoding == "utf-8-sig" else iter(())
+        lines = bounded_lines(path, file) if encoding == "utf-8-sig" else iter(())
         for number, line in enumerate(lines, start=1):
             wrong = _first_wrong_byte(line)
             if wrong is not None:

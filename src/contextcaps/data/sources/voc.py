@@ -28,6 +28,7 @@ from contextcaps.data.masks import check_sizes, read_mask
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Corners
 from contextcaps.data.source import Unlabelled
+from contextcaps.plain_files import LARGE, NotPlain, read_bytes, read_text
 
 __all__ = ["VOC_CLASSES", "VOCSource"]
 
@@ -98,10 +99,10 @@ class VOCSource(FileSource):
     def _read_list(self, path: Path) -> list[str]:
         try:
             self._folder.facts(path)
-            return [line.split()[0] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            return [line.split()[0] for line in read_text(path, most=LARGE).splitlines() if line.strip()]
         except BadSample as bad:
             raise DataError(f"{self.name}: {bad}") from None
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, NotPlain, UnicodeDecodeError) as error:
             raise DataError(f"{self.name}: {path.name} cannot be read ({error})") from None
 
     def _read(self, name: str) -> None:
@@ -187,9 +188,11 @@ def _parse(path: Path) -> ElementTree.Element:
     parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.data
     try:
-        parser.Parse(path.read_bytes(), True)
+        parser.Parse(read_bytes(path), True)
     except xml.parsers.expat.ExpatError as error:
         raise BadSample(f"{path.name}: not XML, or cut off ({error})") from None
+    except NotPlain as error:
+        raise BadSample(str(error)) from None
     except OSError as error:
         raise BadSample(f"{path.name} cannot be read ({error.strerror})") from None
     return builder.close()

@@ -16,6 +16,7 @@ from contextcaps.data.sample import Corners
 from contextcaps.data.source import Unlabelled
 from contextcaps.data.sources.yolo_yaml import Description, find_description, find_from_end
 from contextcaps.documents import counted
+from contextcaps.plain_files import LARGE, NotPlain, read_text
 
 __all__ = ["YOLOSource"]
 
@@ -112,8 +113,8 @@ class YOLOSource(FileSource):
         """Yield the images that a text file lists, relative to it or to the root."""
         self._folder.facts(path)
         try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
+            lines = read_text(path, encoding="utf-8-sig", most=LARGE).splitlines()
+        except (OSError, NotPlain, UnicodeDecodeError) as error:
             raise DataError(f"{self.name}: {path} cannot be read ({error})") from None
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -158,7 +159,9 @@ class YOLOSource(FileSource):
         """Return the class and box of each line of a text file."""
         objects = []
         try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
+            lines = read_text(path, encoding="utf-8-sig").splitlines()
+        except NotPlain as error:
+            raise BadSample(str(error)) from None
         except UnicodeDecodeError:
             raise BadSample(f"{self._folder.relative(path)}: expected lines of numbers, it is no text") from None
         for number, line in enumerate(lines, start=1):

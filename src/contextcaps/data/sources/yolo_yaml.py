@@ -10,7 +10,7 @@ from contextcaps.data.file_source import BadSample, Folder
 from contextcaps.data.image_files import is_clutter
 from contextcaps.data.problems import DataError
 from contextcaps.data.vocabulary import canonical_split, read_classes
-from contextcaps.plain_files import NotPlain, read_text
+from contextcaps.plain_files import NotPlain, read_text, require_plain
 from contextcaps.yaml_files import parse_yaml
 
 __all__ = ["Description", "find_description", "find_from_end", "find_yaml"]
@@ -207,7 +207,8 @@ def _usual_parts(name: str, root: Path) -> dict[str, list[Path]]:
 
 def _head(path: Path) -> bytes:
     try:
+        require_plain(path)
         with path.open("rb") as file:
             return file.read(1 << 16)
-    except OSError:
+    except (OSError, NotPlain):
         return b""

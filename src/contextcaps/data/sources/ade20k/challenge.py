@@ -9,6 +9,7 @@ import numpy as np
 from contextcaps.data.file_source import BadSample, Folder, Record, read_in_threads
 from contextcaps.data.masks import count_values, photo_size, read_mask
 from contextcaps.data.sources.ade20k.classes import split_names
+from contextcaps.plain_files import NotPlain, read_text
 
 __all__ = ["read_challenge", "read_object_info"]
 
@@ -16,8 +17,8 @@ __all__ = ["read_challenge", "read_object_info"]
 def read_object_info(path: Path) -> tuple[tuple[str, ...], ...]:
     """Read each class's synonyms from objectInfo150.txt: tab-separated, with a header that ends in Name."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(path).splitlines()
+    except (OSError, NotPlain, UnicodeDecodeError) as error:
         raise BadSample(f"{path.name} cannot be read ({error})") from None
     rows = [line.split("\t") for line in lines if line.strip()]
     if not rows or rows[0][0].lower() != "idx" or rows[0][-1].strip().lower() != "name":

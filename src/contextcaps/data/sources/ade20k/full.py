@@ -23,6 +23,7 @@ from contextcaps.data.masks import check_sizes, photo_size, read_mask
 from contextcaps.data.problems import DataError
 from contextcaps.data.sample import Boxes, Corners
 from contextcaps.data.sources.ade20k.classes import BENCHMARK_CLASSES, RELEASE_INDICES, NameMap, split_names
+from contextcaps.plain_files import NotPlain, read_bytes
 
 __all__ = ["FullRelease"]
 
@@ -204,9 +205,11 @@ def _read_json(path: Path, size: tuple[int, int]) -> tuple[list[SceneObject], in
 def _read_text(path: Path) -> str:
     """Read text that is UTF-8 or, in some files of the releases, Latin-1."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise BadSample(f"{path.name} cannot be read ({error.strerror})") from None
+    except NotPlain as error:
+        raise BadSample(str(error)) from None
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
