@@ -83,8 +83,8 @@ class Page:
     def texts(self, selector: str) -> list[str]:
         return self.run("return [...document.querySelectorAll(arguments[0])].map(each => each.textContent)", selector)
 
-    def drop(self, photographs) -> None:
-        """Let files fall on the page, as a person does from a folder."""
+    def drop(self, photographs, event: str = "drop") -> None:
+        """Let files fall on the page, as a person does from a folder, or paste them."""
         files = [(f"{place}.jpg", base64.b64encode(content).decode()) for place, content in enumerate(photographs)]
         self.run(
             """const transfer = new DataTransfer();
@@ -92,8 +92,11 @@ class Page:
               const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
               transfer.items.add(new File([bytes], name, {type: "image/jpeg"}));
             }
-            document.body.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, bubbles: true}));""",
+            document.body.dispatchEvent(arguments[1] === "drop"
+              ? new DragEvent("drop", {dataTransfer: transfer, bubbles: true})
+              : new ClipboardEvent("paste", {clipboardData: transfer, bubbles: true}));""",
             files,
+            event,
         )
         self.until(
             lambda: "tagged" in self.one("#progress-says").text and " of " not in self.one("#progress-says").text
@@ -173,7 +176,7 @@ def test_tags_evidence_answers_and_undo(page, engine, photographs) -> None:
 
 
 def test_a_search_the_threshold_and_a_question(page, engine, photographs) -> None:
-    page.drop(photographs[:1])
+    page.drop(photographs[:1], "paste")
     page.one("#search").send_keys("FOLD")
     assert page.texts(".tag .name") == ["chair, folding"]
     page.one("#search").clear()

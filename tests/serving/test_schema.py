@@ -47,6 +47,5 @@ def test_requests_of_the_schema(client) -> None:
 
             with contextlib.suppress(hypothesis.errors.Unsatisfiable):  # nothing could be wrong without parameters
                 check()
-    assert counted.get(200, 0) > 20
-    assert counted.get(422, 0) > 20
+    assert min(counted[200], counted[422]) > 5
     assert client.service.photographs.taken == client.service.bytes.taken == 0

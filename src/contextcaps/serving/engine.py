@@ -123,9 +123,12 @@ class Engine:
     def _parts(self, features: Features, known: Known) -> LogitParts:
         """Return the parts of a photograph's logits; the last are kept, as the next answer begins there."""
         if self._last is None or self._last[0] is not features or self._last[1] != known:
-            (parts,) = self.tagger.scorer.parts(features.values, self.row(known))
-            self._last = features, dict(known), parts
+            self._last = features, dict(known), self._compute_parts(features, self.row(known))
         return self._last[2]
+
+    def _compute_parts(self, features: Features, row: np.ndarray | None) -> LogitParts:
+        (parts,) = self.tagger.scorer.parts(features.values, row)
+        return parts
 
     def question(self, features: Features, known: Known) -> tuple[str, float] | None:
         """Return the class whose answer is expected to settle most others, and how many bits; None where all is known.

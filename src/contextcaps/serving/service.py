@@ -130,6 +130,7 @@ class Service:
     async def _compute_one(self, engine: Engine, upload: Uploaded, known: Known) -> Answered:
         batcher = self._batchers[engine.name]
         batcher.coming += 1
+        self._since_tidy += 1
         try:
             pixels = await self.aside(lambda: engine.pixels(upload.take(), self.config.max_pixels))
         except (BadImage, MemoryError) as error:
@@ -155,7 +156,6 @@ class Service:
                 await asyncio.get_running_loop().run_in_executor(self._head, give_back_memory)
 
     def _done(self, count: int) -> None:
-        self._since_tidy += count
         self.photographs.finished(count)
         self.metrics.batches.observe(count)
 

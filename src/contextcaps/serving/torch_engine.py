@@ -3,7 +3,7 @@
 All of the server that knows torch is in this file.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -11,9 +11,9 @@ import torch
 
 from contextcaps.data.decoding import default_workers
 from contextcaps.models.expected_drops import expected_drops
+from contextcaps.models.parts import LogitParts
 from contextcaps.models.torch_scorer import TorchScorer
 from contextcaps.serving.engine import Engine, Features, Known, Scores
-from contextcaps.tagging.explanation import Explanation
 from contextcaps.tagging.known import known_row
 from contextcaps.tagging.tagger import Tagger
 
@@ -49,15 +49,9 @@ class TorchEngine(Engine):
             told = torch.stack(rows).to(stacked.device) if rows else None  # [B, J]
             return list(self._scorer.network.from_features(stacked, known=told).scores.float().cpu().numpy())
 
-    def explain(
-        self, name: str | int, features: Features, classes: Iterable[str], known: Known, since: Known | None = None
-    ) -> Explanation:
-        rows = [self.row(since or {}), self.row(known)]
-        parts = self._scorer.parts_of(features.values[None], *(rows if known != (since or {}) else rows[1:]))
-        return self.tagger.explanation(name, parts, classes, known)
-
-    def told(self, features: Features, known: Known) -> Scores:
-        return self.scores([features], [known])[0]
+    def _compute_parts(self, features: Features, row: np.ndarray | None) -> LogitParts:
+        (parts,) = self._scorer.parts_of(features.values[None], row)
+        return parts
 
     def question(self, features: Features, known: Known) -> tuple[str, float] | None:
         labels = torch.from_numpy(known_row(known, self.classes)).to(features.values.device)[None]  # [1, J]
