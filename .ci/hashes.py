@@ -12,10 +12,8 @@ import sys
 from pathlib import Path
 
 HEAD = """\
-# What contextcaps needs to run, as tested, with the checksum of each file: for Linux on x86-64 with Python 3.11.
-# torch is not among them: its builds for a CPU and for a GPU are different files of one version.
+# What tagging needs, as tested, with the checksum of each file: for Linux on x86-64 with Python 3.11.
 # `make hashes` writes this file.
-#   pip install torch==2.13.0
 #   pip install --require-hashes --no-deps --only-binary :all: --requirement hashes.txt
 #   pip install --no-deps contextcaps
 """
@@ -29,7 +27,7 @@ def main() -> None:
     lines = []
     for package in found:
         name, version = package["metadata"]["name"], package["metadata"]["version"]
-        if name.lower() not in ("contextcaps", "torch"):
+        if name.lower() != "contextcaps":
             digest = package["download_info"]["archive_info"]["hashes"]["sha256"]
             lines.append(f"{name}=={version} --hash=sha256:{digest}")
     (root / "hashes.txt").write_text(HEAD + "\n".join(sorted(lines, key=str.lower)) + "\n", encoding="utf-8")

@@ -139,7 +139,7 @@ def test_a_closed_pipe_is_quiet(arguments) -> None:
     [
         (
             "",
-            "expected a command: train, evaluate, tag, explain, audit, export, demo, ablate, models, bench, data; "
+            "expected a command: train, evaluate, tag, explain, audit, export, serve, demo, ablate, models, bench, data; "
             "see contextcaps --help",
         ),
         ("data", "expected a command: inspect, prepare, convert; see contextcaps data --help"),

@@ -3,8 +3,8 @@
 import json
 import re
 
+import numpy as np
 import safetensors
-import torch
 
 import contextcaps
 from contextcaps.models.loading import DEFAULT_MODEL, shipped_folder
@@ -32,8 +32,8 @@ def test_it_knows_cocos_classes_and_takes_what_is_known() -> None:
     tagger = contextcaps.load(device="cpu")
     assert len(tagger.classes) == 80
     assert tagger.classes[:3] == ("person", "bicycle", "car")
-    picture = torch.full((1, 3, *tagger.network.config.image_size), 127, dtype=torch.uint8)
-    known = torch.full((80,), torch.nan)
+    picture = np.full((1, 3, *tagger.config.image_size), 127, dtype=np.uint8)
+    known = np.full(80, np.nan, dtype=np.float32)
     known[tagger.classes.index("oven")] = 1.0
     plain, told = tagger.scores(picture)[0], tagger.scores(picture, known)[0]  # [80]
     assert told[tagger.classes.index("oven")] == 1
