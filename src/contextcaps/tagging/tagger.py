@@ -22,6 +22,7 @@ from torch import Tensor
 from contextcaps.data.decoding import default_workers, map_in_order
 from contextcaps.data.images import BadImage
 from contextcaps.data.problems import DataError
+from contextcaps.models.config import ModelConfig
 from contextcaps.models.decomposition import decompose, require_explainable
 from contextcaps.models.loading import DEFAULT_MODEL, load_model
 from contextcaps.models.network import CapsuleNetwork
@@ -110,6 +111,11 @@ class Tagger:
     def device(self) -> torch.device:
         """The device that computes: that of the network's weights."""
         return self.network.pixel_mean.device
+
+    @property
+    def config(self) -> ModelConfig:
+        """The network's configuration."""
+        return self.network.config
 
     def __repr__(self) -> str:
         return f"Tagger({self.network.config.model}, {len(self.classes)} classes, on {self.device})"
