@@ -155,7 +155,7 @@ def _listed(ray: Any, names: Sequence[str], column: str | None) -> Iterator[pyar
         tables = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
             _ListContainer(column), batch_size=None, batch_format="pyarrow", ray_remote_args_fn=_retried_tasks
         )
-        listed = tables.iter_batches(batch_size=None, batch_format="pyarrow")
+        listed = iter(tables.iter_batches(batch_size=None, batch_format="pyarrow"))
     waiting: list[str | NotAnImage] = []
     for each in found:
         if not isinstance(each, Container):

@@ -35,11 +35,12 @@ def decoded_rows(
         workers: images to decode at once.
 
     Returns:
-        The names; pixels [n, 3, H, W], uint8, zeros where there is an error; the errors, "" where there is none.
+        The names; pixels [n, H, W, 3], uint8, zeros where there is an error; the errors, "" where there is none. With
+        channels last, as decoders give them: convolutions may round otherwise for another layout.
     """
     rows = listed.to_pylist()
     names = [os.fsdecode(row["image"]) for row in rows]
-    pixels = np.zeros((len(rows), 3, *size), np.uint8)  # [n, 3, H, W]
+    pixels = np.zeros((len(rows), *size, 3), np.uint8)  # [n, H, W, 3]
     errors = [""] * len(rows)
 
     def decode(task: tuple[int, Any]) -> None:
@@ -47,7 +48,7 @@ def decoded_rows(
         try:
             if isinstance(image, _Remote):
                 image = image.read()
-            pixels[index] = pixels_of(image, size)
+            pixels[index] = pixels_of(image, size).transpose(1, 2, 0)  # [H, W, 3]
         except (BadImage, MemoryError) as error:
             errors[index] = str(error) or "there is not enough memory to read it"
 

@@ -63,7 +63,7 @@ class Decode:
         return {
             "block": np.full(len(names), number),  # [n]
             "image": np.array([os.fsencode(name) for name in names], object),  # [n]
-            "pixels": pixels,  # [n, 3, H, W]
+            "pixels": pixels,  # [n, H, W, 3]
             "error": np.array(errors, object),  # [n]
         }
 
@@ -95,12 +95,12 @@ class Score:
         return {name: np.array([value]) for name, value in dataclasses.asdict(done).items()}
 
     def tag(self, block: int, names: list[str], pixels: np.ndarray, errors: np.ndarray) -> Done:
-        """Tag a block's images [n, 3, H, W] and write its rows: errors first, since its tags say that it is done.
+        """Tag a block's images [n, H, W, 3] and write its rows: errors first, since its tags say that it is done.
 
         Batches begin where those of a single process do, and leave out the same images: scores are equal to the bit.
         """
         images = (
-            NotAnImage(name, error) if error else image.transpose(1, 2, 0)  # [H, W, 3]
+            NotAnImage(name, error) if error else image  # [H, W, 3]
             for name, image, error in zip(names, pixels, errors, strict=True)
         )
         tagged, failed = io.BytesIO(), io.BytesIO()

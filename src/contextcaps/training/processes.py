@@ -7,6 +7,7 @@ import atexit
 import dataclasses
 import logging
 import os
+import platform
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,14 @@ __all__ = [
     "LightningModule",
     "agree",
     "device_name",
+    "elastic_run",
     "full_state_dict",
+    "is_restart",
+    "keep_global_batch",
     "load_full_state_dict",
     "local_shard",
     "make_fabric",
+    "require_named_run",
     "resolve_processes",
     "resolved_precision",
 ]
@@ -71,6 +76,49 @@ def resolve_processes(config: TrainConfig) -> TrainConfig:
     if config.compile and not gpu:
         _require_compiler()
     return dataclasses.replace(config, precision=_precision(config, gpu))
+
+
+def keep_global_batch(config: TrainConfig) -> TrainConfig:
+    """Return a begun run's configuration for as many processes as torchrun started now, with the same batches in all.
+
+    A step then sees the same images whatever the number of processes, and its number means the same place in an epoch.
+
+    Raises:
+        ValueError: the batch cannot be divided among them.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return config
+    devices, world = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+    before = config.devices * config.nodes
+    whole = config.batch_size * before
+    if whole % world:
+        raise ValueError(
+            f"this run has batches of {whole} images, which {world} processes cannot divide evenly; it began with "
+            f"{before} processes"
+        )
+    return dataclasses.replace(config, devices=devices, nodes=world // devices, batch_size=whole // world)
+
+
+def elastic_run() -> str | None:
+    """Return what tells this torchrun, over all its restarts, from any other; None for processes it did not start."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID")
+    # Without --rdzv-id all are called "none": then it is the agent that started this process.
+    return f"{platform.node()}-{os.getppid()}" if name == "none" else name
+
+
+def is_restart() -> bool:
+    """Return whether torchrun starts this process again after a failure (--max-restarts)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def require_named_run(config: TrainConfig) -> None:
+    """Refuse restarts by torchrun for a run without a folder of its own: each would begin anew in another one.
+
+    Raises:
+        ValueError: there is no such folder.
+    """
+    if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0 and config.out is None:
+        raise ValueError("out: with torchrun --max-restarts name the run's folder, --out RUN: a restart goes on there")
 
 
 def make_fabric(config: TrainConfig) -> Fabric:
