@@ -96,7 +96,8 @@ def keep_global_batch(config: TrainConfig) -> TrainConfig:
             f"this run has batches of {whole} images, which {world} processes cannot divide evenly; it began with "
             f"{before} processes"
         )
-    return dataclasses.replace(config, devices=devices, nodes=world // devices, batch_size=whole // world)
+    shard = config.shard and world > 1
+    return dataclasses.replace(config, devices=devices, nodes=world // devices, batch_size=whole // world, shard=shard)
 
 
 def elastic_run() -> str | None:
@@ -236,12 +237,27 @@ def full_state_dict(network: nn.Module, optimizer: Any, sharded: bool) -> tuple[
 def load_full_state_dict(
     network: nn.Module, optimizer: Any, weights: dict[str, Any], state: dict[str, Any], sharded: bool
 ) -> None:
-    """Load the state that `full_state_dict` returned into a network and its optimiser."""
-    if not sharded:
+    """Load the state that `full_state_dict` returned, sharded or not, into a network and its optimiser."""
+    by_name = any(isinstance(name, str) for group in state["param_groups"] for name in group["params"])
+    if sharded and not by_name:
+        state = _by_name(network, optimizer, state)
+    if not sharded and not by_name:
         network.load_state_dict(weights)
         optimizer.load_state_dict(state)
     else:
         set_state_dict(network, optimizer, model_state_dict=weights, optim_state_dict=state, options=_FULL)
+
+
+def _by_name(network: nn.Module, optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """Return an optimiser's state with parameters by their names, as sharded ones have it, instead of their places."""
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    of_groups = [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
+    flat = [name for group in of_groups for name in group]
+    groups = zip(state["param_groups"], of_groups, strict=True)
+    return {
+        "state": {flat[place]: value for place, value in state["state"].items()},
+        "param_groups": [{**group, "params": of_group} for group, of_group in groups],
+    }
 
 
 def _on_cpu(state: Any) -> Any:
