@@ -1,17 +1,22 @@
 """Two nodes on loopback: the same training as by two processes of one node, through kills and restarts."""
 
 import contextlib
+import io
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from small_run import FLAGS, finals, small_words
 
 from contextcaps.training.runs import RunState
@@ -189,3 +194,35 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, cache, one_nod
             (actual["network"][name] - weight).double().norm()
         )  # of rounding, which AdamW's first steps enlarge
         assert difference <= 0.1 * weight.double().norm() + 1e-6, name
+
+
+@pytest.mark.slow
+def test_a_head_of_20_000_classes_trains_on_two_processes_that_share_it(tmp_path, cache) -> None:
+    """Each keeps half of the vote weights and of AdamW's state for them: the largest tensor has 20 million weights."""
+    classes = [f"class-{number:05}" for number in range(20_000)]
+    (tmp_path / "classes.json").write_text(json.dumps(classes))
+    for split, count in (("train", 16), ("val", 8)):
+        with tarfile.open(tmp_path / f"{split}-0.tar", "w") as tar:
+            for number in range(count):
+                image = io.BytesIO()
+                pixels = np.random.default_rng(number).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(image, "PNG")
+                labels = {"labels": [classes[(number * 997 + step) % 20_000] for step in (0, 1, 5000)]}
+                for suffix, content in ((".png", image.getvalue()), (".json", json.dumps(labels).encode())):
+                    info = tarfile.TarInfo(f"{number:03}{suffix}")
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+    changes = {
+        "data": f"shards:{tmp_path}",
+        "model": "capsnet",
+        "epochs": 1,
+        "ema": 0,
+        "options": {"capsules.types": 1},
+    }
+    words = small_words(tmp_path / "run", cache, **changes, shard=True, checkpoint_steps=0)
+    nodes = [torchrun("--standalone", "--nproc-per-node=2", words=words)]
+    with ended(nodes):
+        wait(nodes)
+    weights = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt")["network"]
+    assert max(weight.numel() for weight in weights.values()) >= 20_000_000
+    assert RunState.read(tmp_path / "run").facts["processes"] == 2

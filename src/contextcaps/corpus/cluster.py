@@ -5,6 +5,7 @@ processes have; of one that is reached by its address, whoever started it has de
 """
 
 import contextlib
+import importlib.util
 import logging
 import os
 import secrets
@@ -15,10 +16,18 @@ from types import ModuleType
 
 from contextcaps.extras import import_extra
 
-__all__ = ["connected", "import_ray"]
+__all__ = ["connected", "import_ray", "require_ray"]
 
 _LOOPBACK = "127.0.0.2" if sys.platform == "linux" else None
 """Address of a cluster of this machine alone; Ray replaces 127.0.0.1 by the machine's address in the network."""
+
+
+def require_ray() -> None:
+    """Raise ImportError, which names the extra, where Ray or what it needs is not installed; import nothing of Ray."""
+    if importlib.util.find_spec("ray") is None:
+        import_extra("ray", "ray", "--engine ray")
+    for name in ("pyarrow", "fsspec"):
+        import_extra(name, "ray", "--engine ray")
 
 
 def import_ray() -> ModuleType:
