@@ -170,7 +170,7 @@ def test_a_restart_does_not_take_up_a_run_of_somebody_else(tmp_path, cache, one_
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path, cache, one_node, shard) -> None:
     """From 2 to 1 and back to 2: weights, optimiser and the place in the epoch fit, whether sharded (FSDP) or not."""
     run = tmp_path / "run"
-    words = small_words(run, cache, **LONGER, shard=shard)
+    words = small_words(run, cache, **LONGER, shard=shard, devices=2)
     for processes, is_last in ((2, False), (1, False), (2, True)):
         last = run / "checkpoints" / "last.ckpt"
         before = torch.load(last)["progress"]["step"] if last.exists() else 0
