@@ -190,9 +190,7 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, cache, one_nod
     expected, actual = (torch.load(each / "checkpoints" / "last.ckpt") for each in (one_node, run))
     assert actual["progress"]["step"] == expected["progress"]["step"]
     for name, weight in expected["network"].items():
-        difference = (
-            (actual["network"][name] - weight).double().norm()
-        )  # of rounding, which AdamW's first steps enlarge
+        difference = (actual["network"][name] - weight).double().norm()  # AdamW's first steps enlarge rounding
         assert difference <= 0.1 * weight.double().norm() + 1e-6, name
 
 
@@ -212,14 +210,9 @@ def test_a_head_of_20_000_classes_trains_on_two_processes_that_share_it(tmp_path
                     info = tarfile.TarInfo(f"{number:03}{suffix}")
                     info.size = len(content)
                     tar.addfile(info, io.BytesIO(content))
-    changes = {
-        "data": f"shards:{tmp_path}",
-        "model": "capsnet",
-        "epochs": 1,
-        "ema": 0,
-        "options": {"capsules.types": 1},
-    }
-    words = small_words(tmp_path / "run", cache, **changes, shard=True, checkpoint_steps=0)
+    of_run = {"data": f"shards:{tmp_path}", "model": "capsnet", "options": {"capsules.types": 1}}
+    of_training = {"epochs": 1, "ema": 0, "batch_size": 2, "shard": True, "devices": 2, "checkpoint_steps": 0}
+    words = small_words(tmp_path / "run", cache, **of_run, **of_training)
     nodes = [torchrun("--standalone", "--nproc-per-node=2", words=words)]
     with ended(nodes):
         wait(nodes)
