@@ -139,8 +139,8 @@ def test_a_closed_pipe_is_quiet(arguments) -> None:
     [
         (
             "",
-            "expected a command: train, evaluate, tag, explain, audit, export, serve, demo, ablate, models, bench, data; "
-            "see contextcaps --help",
+            "expected a command: train, evaluate, tag, explain, audit, export, serve, demo, ablate, models, bench, "
+            "data; see contextcaps --help",
         ),
         ("data", "expected a command: inspect, prepare, convert; see contextcaps data --help"),
         ("tran", "tran: no such command; did you mean train? See contextcaps --help"),

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -41,9 +41,17 @@ class Output(abc.ABC):
         classes: [J], names of the model's classes.
         all_scores: write every class's score.
         given: write which labels were given to the model.
+        metadata: names and values that a Parquet file keeps beside its columns; text has no place for them.
     """
 
-    def __init__(self, file: TakesBytes, classes: tuple[str, ...], all_scores: bool, given: bool):
+    def __init__(
+        self,
+        file: TakesBytes,
+        classes: tuple[str, ...],
+        all_scores: bool,
+        given: bool,
+        metadata: Mapping[str, str] | None = None,
+    ):
         self.file, self.classes, self.all_scores, self.given = file, classes, all_scores, given
 
     @abc.abstractmethod
@@ -124,7 +132,14 @@ class _Csv(Output):
 
     escapes = True
 
-    def __init__(self, file: TakesBytes, classes: tuple[str, ...], all_scores: bool, given: bool):
+    def __init__(
+        self,
+        file: TakesBytes,
+        classes: tuple[str, ...],
+        all_scores: bool,
+        given: bool,
+        metadata: Mapping[str, str] | None = None,
+    ):
         super().__init__(file, classes, all_scores, given)
         columns = ("image", "tags", "scores", "error", *(("given",) if given else ()))
         self.columns = [*columns, *(class_columns(classes, columns) if all_scores else ())]
@@ -180,7 +195,14 @@ class _Parquet(Output):
     A column `given` (a list of name and present) comes after `error` where labels are given.
     """
 
-    def __init__(self, file: TakesBytes, classes: tuple[str, ...], all_scores: bool, given: bool):
+    def __init__(
+        self,
+        file: TakesBytes,
+        classes: tuple[str, ...],
+        all_scores: bool,
+        given: bool,
+        metadata: Mapping[str, str] | None = None,
+    ):
         super().__init__(file, classes, all_scores, given)
         self.arrow = import_extra("pyarrow", "parquet", "--format parquet")
         parquet = import_extra("pyarrow.parquet", "parquet", "--format parquet")
@@ -190,7 +212,7 @@ class _Parquet(Output):
         if given:
             columns["given"] = self.arrow.list_(self.arrow.struct([("name", string), ("present", self.arrow.bool_())]))
         self.class_columns = class_columns(classes, tuple(columns)) if all_scores else ()
-        self.schema = self.arrow.schema([*columns.items(), *((name, real) for name in self.class_columns)])
+        self.schema = self.arrow.schema([*columns.items(), *((name, real) for name in self.class_columns)], metadata)
         self.writer = parquet.ParquetWriter(file, self.schema)
         self._waiting: list[Tagging] = []
 

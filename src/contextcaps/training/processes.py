@@ -7,6 +7,7 @@ import atexit
 import dataclasses
 import logging
 import os
+import platform
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,14 @@ __all__ = [
     "LightningModule",
     "agree",
     "device_name",
+    "elastic_run",
     "full_state_dict",
+    "is_restart",
+    "keep_global_batch",
     "load_full_state_dict",
     "local_shard",
     "make_fabric",
+    "require_named_run",
     "resolve_processes",
     "resolved_precision",
 ]
@@ -71,6 +76,50 @@ def resolve_processes(config: TrainConfig) -> TrainConfig:
     if config.compile and not gpu:
         _require_compiler()
     return dataclasses.replace(config, precision=_precision(config, gpu))
+
+
+def keep_global_batch(config: TrainConfig) -> TrainConfig:
+    """Return a begun run's configuration for as many processes as torchrun started now, with the same batches in all.
+
+    A step then sees the same images whatever the number of processes, and its number means the same place in an epoch.
+
+    Raises:
+        ValueError: the batch cannot be divided among them.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return config
+    devices, world = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+    before = config.devices * config.nodes
+    whole = config.batch_size * before
+    if whole % world:
+        raise ValueError(
+            f"this run has batches of {whole} images, which {world} processes cannot divide evenly; it began with "
+            f"{before} processes"
+        )
+    shard = config.shard and world > 1
+    return dataclasses.replace(config, devices=devices, nodes=world // devices, batch_size=whole // world, shard=shard)
+
+
+def elastic_run() -> str | None:
+    """Return what tells this torchrun, over all its restarts, from any other; None for processes it did not start."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID")
+    # Without --rdzv-id all are called "none": then it is the agent that started this process.
+    return f"{platform.node()}-{os.getppid()}" if name == "none" else name
+
+
+def is_restart() -> bool:
+    """Return whether torchrun starts this process again after a failure (--max-restarts)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def require_named_run(config: TrainConfig) -> None:
+    """Refuse restarts by torchrun for a run without a folder of its own: each would begin anew in another one.
+
+    Raises:
+        ValueError: there is no such folder.
+    """
+    if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0 and config.out is None:
+        raise ValueError("out: with torchrun --max-restarts name the run's folder, --out RUN: a restart goes on there")
 
 
 def make_fabric(config: TrainConfig) -> Fabric:
@@ -188,12 +237,27 @@ def full_state_dict(network: nn.Module, optimizer: Any, sharded: bool) -> tuple[
 def load_full_state_dict(
     network: nn.Module, optimizer: Any, weights: dict[str, Any], state: dict[str, Any], sharded: bool
 ) -> None:
-    """Load the state that `full_state_dict` returned into a network and its optimiser."""
-    if not sharded:
+    """Load the state that `full_state_dict` returned, sharded or not, into a network and its optimiser."""
+    by_name = any(isinstance(name, str) for group in state["param_groups"] for name in group["params"])
+    if sharded and not by_name:
+        state = _by_name(network, optimizer, state)
+    if not sharded and not by_name:
         network.load_state_dict(weights)
         optimizer.load_state_dict(state)
     else:
         set_state_dict(network, optimizer, model_state_dict=weights, optim_state_dict=state, options=_FULL)
+
+
+def _by_name(network: nn.Module, optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """Return an optimiser's state with parameters by their names, as sharded ones have it, instead of their places."""
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    of_groups = [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
+    flat = [name for group in of_groups for name in group]
+    groups = zip(state["param_groups"], of_groups, strict=True)
+    return {
+        "state": {flat[place]: value for place, value in state["state"].items()},
+        "param_groups": [{**group, "params": of_group} for group, of_group in groups],
+    }
 
 
 def _on_cpu(state: Any) -> Any:

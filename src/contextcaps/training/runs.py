@@ -29,7 +29,7 @@ SEEN_FILE = "seen.npz"
 """Name of the file with the fingerprints of the images that a run has learned from."""
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("seed", "parameters", "processes", "classes"), int),
-    **dict.fromkeys(("data", "model", "device", "precision", "begun", "ended"), str),
+    **dict.fromkeys(("data", "model", "device", "precision", "begun", "ended", "elastic"), str),
     **dict.fromkeys(("failure", "fingerprints", "contents", "images", "memory", "versions"), dict),
     "command": list,
 }

@@ -32,7 +32,11 @@ from contextcaps.training.losses import resolve_loss
 from contextcaps.training.processes import (
     Fabric,
     device_name,
+    elastic_run,
+    is_restart,
+    keep_global_batch,
     make_fabric,
+    require_named_run,
     resolve_processes,
     resolved_precision,
 )
@@ -44,7 +48,7 @@ from contextcaps.training.resolved import (
     with_absolute_places,
     with_fitting_batches,
 )
-from contextcaps.training.runs import Run, RunError, now, versions
+from contextcaps.training.runs import Run, RunError, RunState, now, versions
 from contextcaps.training.seen import record_seen
 from contextcaps.training.starting import StartingModel, starting_model, with_starting_model
 from contextcaps.training.step import TaggingModule
@@ -87,6 +91,10 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
         StoppedRun: somebody pressed Ctrl-C; the run was saved.
     """
     config = dataclasses.replace(config, **settings) if config is not None else TrainConfig.from_dict(settings)
+    require_named_run(config)
+    if is_restart() and _has_begun_here(config):
+        assert config.out is not None
+        return resume(config.out, progress=progress)
     config = with_absolute_places(resolve_processes(config))
     start = starting_model(config)
     config = with_starting_model(config, start)
@@ -111,6 +119,8 @@ def train(config: TrainConfig | None = None, *, progress: bool = True, **setting
         for note in notes:
             print(f"note: {note}", file=sys.stderr, flush=True)
     run = Run.create(config) if is_rank_zero() else None
+    if run is not None and (elastic := elastic_run()) is not None:
+        run.record(elastic=elastic)
     try:
         return _train(run, config, parts, network, start, progress)
     except (ValueError, KeyboardInterrupt):
@@ -135,7 +145,8 @@ def resume(
     run = Run.open(folder)
     places = {"data": data, "val_data": val_data}
     moved: dict[str, Any] = {name: place for name, place in places.items() if place is not None}
-    run.config = with_absolute_places(resolve_processes(dataclasses.replace(run.config, **moved)))
+    config = keep_global_batch(dataclasses.replace(run.config, **moved))
+    run.config = with_absolute_places(resolve_processes(config))
     require_places(run.config, f"contextcaps train --resume {run.folder} --data")
     require_buildable(network_config(run.config, ANY_CLASSES), published=False)  # its checkpoint has them
     parts = open_training_parts(run.config)
@@ -143,6 +154,12 @@ def resume(
     require_same_network(run, network)
     start = starting_model(run.config)  # read only where the run was stopped before its first checkpoint
     return _train(run if is_rank_zero() else None, run.config, parts, network, start, progress)
+
+
+def _has_begun_here(config: TrainConfig) -> bool:
+    """Return whether an earlier start by the same torchrun has begun this run."""
+    folder = Path(config.out or "").expanduser()
+    return (folder / "config.yaml").is_file() and RunState.read(folder).facts.get("elastic") == elastic_run()
 
 
 def _train(

@@ -16,6 +16,7 @@ from trees_small import encoded, pixels, shard_members, write_tar
 
 from contextcaps.data import DataError, open_source
 from contextcaps.data.images import decode
+from contextcaps.data.loading import StreamLoader
 
 PACK = Path(__file__).parents[3].parent / "shared" / "data"
 needs_pack = pytest.mark.skipif(not PACK.is_dir(), reason="the data pack is not there")
@@ -360,3 +361,21 @@ def test_real_shards():
     assert decode(sample.image).shape == (128, 128, 3)
     assert set(sample.boxes.labels.tolist()) == set(sample.labels)
     assert len(open_source(f"shards:{PACK}/corel5k", split="test")) == 499
+
+
+@pytest.mark.parametrize(("shards", "world_size", "workers"), [(1, 3, 1), (2, 5, 2), (3, 2, 4), (1, 9, 2)])
+def test_processes_and_workers_share_an_epoch_also_with_fewer_shards(tmp_path, shards, world_size, workers) -> None:
+    """Every image once per epoch, over all ranks and their workers."""
+    for shard in range(shards):
+        write_tar(tmp_path / f"{shard}.tar", shard_members(list(range(10 * shard, 10 * shard + 7))))
+    source = open_source(f"shards:{tmp_path}")
+    loaders = [
+        StreamLoader(source, 8, 2, workers=workers, shuffle=True, seed=5, rank=rank, world_size=world_size)
+        for rank in range(world_size)
+    ]
+    epochs = []
+    for _ in range(2):
+        ids = [name for loader in loaders for batch in loader for name in batch.ids]
+        assert sorted(ids) == sorted(source.id_of(index) for index in range(len(source)))
+        epochs.append(ids)
+    assert epochs[0] != epochs[1]

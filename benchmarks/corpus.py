@@ -1,0 +1,159 @@
+"""Measure a corpus run on Ray: rows equal to one process's, images/s by workers, and what scheduling costs.
+
+    python benchmarks/corpus.py equality --images shards:val.tar [--count 5000]
+    python benchmarks/corpus.py workers --images shards:val.tar --workers 1 2
+    python benchmarks/corpus.py overhead --blocks 200 2000 --workers 2 [--cores 8]
+
+`overhead` has a stub in the place of model and decoder, so that what is left is Ray's scheduling, the object store and
+the files; --cores lets a cluster of one machine pretend to have more.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import resource
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from contextcaps.corpus import CorpusOptions, Model, tag_corpus
+from contextcaps.data.sources.shard_files import find_shards
+from contextcaps.tagging.tagger import Tag, Tagging
+
+
+def extract(images: str, count: int, folder: Path) -> None:
+    """Write the first images of shards as files."""
+    written = 0
+    for path in find_shards(images.removeprefix("shards:")):
+        with tarfile.open(path) as tar:
+            for member in tar:
+                if member.name.endswith(".jpg") and written < count:
+                    content = tar.extractfile(member)
+                    assert content is not None
+                    (folder / Path(member.name).name).write_bytes(content.read())
+                    written += 1
+
+
+def command(images: Path, out: Path, *more: str) -> float:
+    """Tag on the command line; the seconds it took."""
+    words = [sys.executable, "-m", "contextcaps.cli", "tag", str(images), "--out", str(out), "--quiet", *more]
+    begun = time.monotonic()
+    done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
+    assert done.returncode == 0
+    return time.monotonic() - begun
+
+
+def equality(asked: argparse.Namespace, folder: Path) -> None:
+    """Compare the rows of one process with those of Ray, by name and to the byte."""
+    photos = folder / "photos"
+    photos.mkdir()
+    extract(asked.images, asked.count, photos)
+    command(photos, folder / "one.jsonl", "--scores", "all")
+    expected = sorted((folder / "one.jsonl").read_bytes().splitlines())
+    print("| workers | images | rows equal to one process's, to the byte |\n|---|---|---|", flush=True)
+    for workers in asked.workers:
+        out = folder / f"out-{workers}"
+        ray = ["--engine", "ray", "--workers", str(workers), "--format", "jsonl", "--scores", "all"]
+        command(photos, out, *ray, "--block-size", "128")
+        found = sorted(line for path in (out / "tags").rglob("*.jsonl") for line in path.read_bytes().splitlines())
+        same = sum(one == other for one, other in zip(found, expected, strict=False))
+        print(f"| {workers} | {len(found)} | {same} |", flush=True)
+        assert found == expected
+
+
+def workers(asked: argparse.Namespace, folder: Path) -> None:
+    """Measure images/s by workers, with what starting takes and without it."""
+    photos = folder / "photos"
+    photos.mkdir()
+    extract(asked.images, asked.count, photos)
+    print("| engine | workers | images | seconds | images/s |\n|---|---|---|---|---|", flush=True)
+    seconds = command(photos, folder / "one.jsonl")
+    print(f"| one process, one thread | 1 | {asked.count} | {seconds:.1f} | {asked.count / seconds:.1f} |", flush=True)
+    for number in asked.workers:
+        seconds = command(photos, folder / f"out-{number}", "--engine", "ray", "--workers", str(number))
+        print(f"| ray | {number} | {asked.count} | {seconds:.1f} | {asked.count / seconds:.1f} |", flush=True)
+
+
+class StubTagger:
+    """Stands for a tagger; gives every image the same tag."""
+
+    classes = tuple(f"class-{number}" for number in range(80))
+    config = SimpleNamespace(image_size=(8, 8))
+
+    def choose_thresholds(self, **asked: Any) -> tuple[float, ...]:
+        return (0.5,) * len(self.classes)
+
+    def tag_stream(self, images: Any, **options: Any) -> Any:
+        tag = Tag("class-0", 0.9, 0.5)
+        for _ in images:
+            yield Tagging(0, (tag,))
+
+
+@dataclasses.dataclass(frozen=True)
+class StubModel(Model):
+    """Loads the stub."""
+
+    def load(self) -> Any:
+        return StubTagger()
+
+    def fingerprint(self, tagger: Any) -> str:
+        return "stub"
+
+
+def overhead(asked: argparse.Namespace, folder: Path) -> None:
+    """Measure a corpus of tiny images in a table, with a stub for the model."""
+    import pyarrow
+    import pyarrow.parquet
+
+    file = io.BytesIO()
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(file, "PNG")
+    print("| blocks | images of a block | workers | seconds | ms/block | s per million rows | driver's peak, MiB |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for size in asked.block_size:
+        for blocks in asked.blocks:
+            images = blocks * size
+            pyarrow.parquet.write_table(
+                pyarrow.table({"image": [file.getvalue()] * images}), folder / "t.parquet", row_group_size=size
+            )
+            options = CorpusOptions(workers=asked.workers[0], block_size=size, cores=asked.cores)
+            out = folder / f"out-{blocks}-{size}"
+            begun = time.monotonic()
+            tag_corpus([str(folder / "t.parquet")], str(out), StubModel("stub", "cpu"), options=options, progress=False)
+            seconds = time.monotonic() - begun
+            manifest = json.loads((out / "_corpus" / "manifest.json").read_text())
+            assert manifest["tagged"] == images
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            print(
+                f"| {blocks} | {size} | {asked.workers[0]} | {seconds:.1f} | {1000 * seconds / blocks:.1f} | "
+                f"{1e6 * seconds / images:.0f} | {peak:.0f} |",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["equality", "workers", "overhead"])
+    parser.add_argument("--images", help="shards:PATTERN")
+    parser.add_argument("--count", type=int, default=5000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--blocks", type=int, nargs="+", default=[50, 500])
+    parser.add_argument("--block-size", type=int, nargs="+", default=[512])
+    parser.add_argument("--cores", type=int, default=None)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place, contextlib.suppress(KeyboardInterrupt):
+        {"equality": equality, "workers": workers, "overhead": overhead}[asked.what](asked, Path(place))
+
+
+if __name__ == "__main__":
+    main()
