@@ -26,7 +26,8 @@ from contextcaps.version import __version__
 __all__ = ["CorpusOptions", "tag_corpus"]
 
 _LISTED = 10_000  # files that are listed at once
-_RETRIES = 5  # of a block whose worker died; more deaths are the block's own doing
+_RETRIES = 5  # of a task whose worker died; more deaths are its images' own doing
+# Actors have Ray Data's default, any number: while a machine that died is still called, five retries are soon used up.
 _DECODERS = 2  # threads of a task
 
 
@@ -213,7 +214,6 @@ def _results(
         fn_constructor_args=of_actor,
         batch_size=None,
         compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=2),
-        ray_remote_args_fn=_retried_actors,
         **share,
     )
     for batch in dataset.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):
@@ -223,10 +223,6 @@ def _results(
 
 def _retried_tasks() -> dict[str, Any]:
     return {"max_retries": _RETRIES}
-
-
-def _retried_actors() -> dict[str, Any]:
-    return {"max_restarts": -1, "max_task_retries": _RETRIES}
 
 
 def _as_ours(error: Any, done: DoneBlocks, ray: Any) -> Exception:
