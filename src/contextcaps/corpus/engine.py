@@ -115,7 +115,7 @@ def tag_corpus(
         assert done is not None
         writing = Writing(out, form, all_scores, known, {"batch_size": batch_size, **settings})
         decode = Decode(out, size, options.image_column, _DECODERS)
-        before = sum(each.tagged + each.failed for each in done.blocks.values())
+        before = sum(_count(done))
         try:
             with progress_of("tagging", plan.images, progress) as tell:
                 tell(before)
@@ -124,6 +124,8 @@ def tag_corpus(
                     tell(each.tagged + each.failed)
         except ray.exceptions.RayError as error:
             raise _as_ours(error, done, ray) from None
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"stopped; {_so_far(done)}") from None
         finally:
             done.note()
     done.finish()
@@ -232,8 +234,11 @@ def _as_ours(error: Any, done: DoneBlocks, ray: Any) -> Exception:
         cause = cause.cause
     if isinstance(cause, ValueError | ImportError):
         return cause
-    rows = sum(each.tagged + each.failed for each in done.blocks.values())
     what = (str(cause).strip().splitlines() or [type(cause).__name__])[-1]
     if isinstance(cause, OSError) and cause.strerror:
         what = f"{cause.filename or done.store.root}: {cause.strerror}"
-    return OSError(f"{what}; {rows:,} of {done.plan.images:,} images are done, the same command goes on with the rest")
+    return OSError(f"{what}; {_so_far(done)}")
+
+
+def _so_far(done: DoneBlocks) -> str:
+    return f"{sum(_count(done)):,} of {done.plan.images:,} images are done, the same command goes on with the rest"
