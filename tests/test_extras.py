@@ -30,3 +30,12 @@ def test_a_package_that_another_one_needs(tmp_path, monkeypatch) -> None:
         "curves: outer_of_extra, of the extra 'train', could not be imported: No module named 'inner_of_extra'; "
         "try pip install 'contextcaps[train]'"
     )
+
+
+def test_a_corpus_without_ray(monkeypatch) -> None:
+    from contextcaps.corpus import cluster
+
+    monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"^--engine ray: needs the extra 'ray': pip install 'contextcaps\[ray\]'$"):
+        cluster.require_ray()

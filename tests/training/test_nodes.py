@@ -203,11 +203,11 @@ def test_a_head_of_20_000_classes_trains_on_two_processes_that_share_it(tmp_path
         with tarfile.open(tmp_path / f"{split}-0.tar", "w") as tar:
             for number in range(count):
                 image = io.BytesIO()
-                pixels = np.random.default_rng(number).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+                pixels = np.random.default_rng([count, number]).integers(0, 256, (32, 32, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(image, "PNG")
                 labels = {"labels": [classes[(number * 997 + step) % 20_000] for step in (0, 1, 5000)]}
                 for suffix, content in ((".png", image.getvalue()), (".json", json.dumps(labels).encode())):
-                    info = tarfile.TarInfo(f"{number:03}{suffix}")
+                    info = tarfile.TarInfo(f"{split}-{number:03}{suffix}")
                     info.size = len(content)
                     tar.addfile(info, io.BytesIO(content))
     of_run = {"data": f"shards:{tmp_path}", "model": "capsnet", "options": {"capsules.types": 1}}

@@ -26,7 +26,8 @@ from contextcaps.version import __version__
 __all__ = ["CorpusOptions", "tag_corpus"]
 
 _LISTED = 10_000  # files that are listed at once
-_RETRIES = 5  # of a block whose worker died; more deaths are the block's own doing
+_RETRIES = 5  # of a task whose worker died; more deaths are its images' own doing
+# Actors have Ray Data's default, any number: while a machine that died is still called, five retries are soon used up.
 _DECODERS = 2  # threads of a task
 
 
@@ -114,7 +115,7 @@ def tag_corpus(
         assert done is not None
         writing = Writing(out, form, all_scores, known, {"batch_size": batch_size, **settings})
         decode = Decode(out, size, options.image_column, _DECODERS)
-        before = sum(each.tagged + each.failed for each in done.blocks.values())
+        before = sum(_count(done))
         try:
             with progress_of("tagging", plan.images, progress) as tell:
                 tell(before)
@@ -123,6 +124,8 @@ def tag_corpus(
                     tell(each.tagged + each.failed)
         except ray.exceptions.RayError as error:
             raise _as_ours(error, done, ray) from None
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"stopped; {_so_far(done)}") from None
         finally:
             done.note()
     done.finish()
@@ -213,7 +216,6 @@ def _results(
         fn_constructor_args=of_actor,
         batch_size=None,
         compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=2),
-        ray_remote_args_fn=_retried_actors,
         **share,
     )
     for batch in dataset.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):
@@ -225,10 +227,6 @@ def _retried_tasks() -> dict[str, Any]:
     return {"max_retries": _RETRIES}
 
 
-def _retried_actors() -> dict[str, Any]:
-    return {"max_restarts": -1, "max_task_retries": _RETRIES}
-
-
 def _as_ours(error: Any, done: DoneBlocks, ray: Any) -> Exception:
     """Return what went wrong in a worker as an error of one line, which says that the same command goes on."""
     cause: BaseException = error
@@ -236,8 +234,11 @@ def _as_ours(error: Any, done: DoneBlocks, ray: Any) -> Exception:
         cause = cause.cause
     if isinstance(cause, ValueError | ImportError):
         return cause
-    rows = sum(each.tagged + each.failed for each in done.blocks.values())
     what = (str(cause).strip().splitlines() or [type(cause).__name__])[-1]
     if isinstance(cause, OSError) and cause.strerror:
         what = f"{cause.filename or done.store.root}: {cause.strerror}"
-    return OSError(f"{what}; {rows:,} of {done.plan.images:,} images are done, the same command goes on with the rest")
+    return OSError(f"{what}; {_so_far(done)}")
+
+
+def _so_far(done: DoneBlocks) -> str:
+    return f"{sum(_count(done)):,} of {done.plan.images:,} images are done, the same command goes on with the rest"
