@@ -15,7 +15,7 @@ HEAD = """\
 # What tagging needs, as tested, with the checksum of each file: for Linux on x86-64 with Python 3.11.
 # `make hashes` writes this file.
 #   pip install --require-hashes --no-deps --only-binary :all: --requirement hashes.txt
-#   pip install --no-deps contextcaps
+#   pip install --no-deps .
 """
 
 

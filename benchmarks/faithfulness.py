@@ -1,6 +1,6 @@
 """Are explanations true: parts of logits beside Grad-CAM, Grad-CAM++, HiResCAM and integrated gradients.
 
-    pip install 'contextcaps[peers]'
+    pip install -e '.[peers]'
     python benchmarks/faithfulness.py 'shards:val.tar' --model coco80 --images 400
     python benchmarks/faithfulness.py 'ade20k:PATH?unlabelled=keep' --split val --model RUN
 

@@ -26,6 +26,7 @@ from contextcaps.data.source import Source
 from contextcaps.evaluation.metrics import average_precision
 from contextcaps.models.loading import load_model
 from contextcaps.models.onnx_export import model_of
+from contextcaps.models.onnx_file import sealed
 
 _BATCH = 8
 
@@ -112,7 +113,7 @@ def main() -> None:
     images, labels = read(open_source(words.data), config.image_size, words.images)
     with tempfile.TemporaryDirectory() as folder:
         whole, basic, small = (Path(folder) / f"{name}.onnx" for name in ("whole", "basic", "int8"))
-        whole.write_bytes(model_of(network, trained, explained=False).SerializeToString())
+        whole.write_bytes(sealed(model_of(network, trained, explained=False).SerializeToString()))
         session(whole, 1, basic)
         quantize(basic, small, calibration, config.num_classes, config.takes_known, (words.first, words.last))
         onnx.checker.check_model(str(small))

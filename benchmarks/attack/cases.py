@@ -53,7 +53,7 @@ def work(kind: str, numbers: list[int], seed: int, home: Path, results: "multipr
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # libtiff writes there itself
-    attacked = write_kinds(home)[kind]
+    attacked = write_kinds(home, kind)[kind]
     path, opener = attacked.path, attacked.opener
     kept = {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()}
     outcome, error = attempt(opener, path)  # what is imported late is imported

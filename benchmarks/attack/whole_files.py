@@ -21,6 +21,9 @@ from contextcaps.data import open_source, prepare
 from contextcaps.data.images import decode
 from contextcaps.models import CapsuleNetwork, ModelConfig, create_model
 from contextcaps.models.loading import load_model
+from contextcaps.models.onnx_export import model_of
+from contextcaps.models.onnx_file import sealed
+from contextcaps.models.onnx_scorer import open_onnx_file
 from contextcaps.training.checkpoints import Checkpoints
 from contextcaps.training.runs import RunState
 
@@ -73,6 +76,13 @@ def open_model(path: Path) -> str:
     return "used"
 
 
+def open_onnx(path: Path) -> str:
+    """Score an image by an ONNX file; scores of one that is not what was written are used in silence."""
+    image = np.zeros((1, 3, 32, 32), np.uint8)
+    found, whole = (open_onnx_file(each)[0].scores(image) for each in (path, path.with_name("whole.onnx")))
+    return "used" if np.array_equal(found, whole) else "silent"
+
+
 def open_yaml(path: Path) -> str:
     ModelConfig.from_yaml(path)
     return "used"
@@ -121,8 +131,13 @@ def open_prepared(path: Path) -> str:
     return "used" if same else "silent"
 
 
-def write_kinds(home: Path) -> dict[str, Kind]:
-    """Write a whole file of each kind; return them by name."""
+def write_kinds(home: Path, only: str = "ONNX") -> dict[str, Kind]:
+    """Write a whole file of each kind; return them by name.
+
+    Args:
+        home: an empty folder.
+        only: the kind that is wanted; ONNX files, which take long to write, are left out for another.
+    """
     kinds: dict[str, Kind] = {}
 
     def add(name: str, path: Path, opener: Opener, content: bytes | None = None, made: Change | None = None) -> None:
@@ -152,6 +167,12 @@ def write_kinds(home: Path) -> dict[str, Kind]:
     for file in ("config.json", "model.safetensors"):
         made = hostile.write_weights if file == "model.safetensors" else None
         add(f"model {file}", home / "models" / "model" / file, open_model, made=made)
+    if only.startswith("ONNX"):
+        onnx = home / "onnx" / "model.onnx"
+        onnx.parent.mkdir()
+        onnx.write_bytes(sealed(model_of(model.eval(), None, explained=False).SerializeToString()))
+        shutil.copyfile(onnx, onnx.with_name("whole.onnx"))
+        add("ONNX", onnx, open_onnx)
     add("network.yaml", home / "network.yaml", open_yaml, model.config.to_yaml().encode())
     facts = {"seed": 0, "state": "failed", "failure": {"kind": "error", "message": "a"}, "images": {"train": 4}}
     memory = {"where": "process", "bytes": 12}

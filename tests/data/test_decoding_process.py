@@ -1,5 +1,6 @@
 """Files that nobody knows the time of are decoded by a process that can be killed; ordinary ones are not."""
 
+import functools
 import io
 import os
 import signal
@@ -208,7 +209,8 @@ tagger.tag(sys.argv[1:], workers=2)
 def test_ctrl_c_ends_it_at_once(how, tmp_path) -> None:
     (tmp_path / "slow.tif").write_bytes(HOURS)
     words = [sys.executable, "-c", _TAG, *[str(tmp_path / "slow.tif")] * 3]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)  # a shell's job may ignore it
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=heed) as process:
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(1.5)

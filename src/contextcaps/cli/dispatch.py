@@ -110,7 +110,7 @@ def _message(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name in _OF_TRAINING:
         return (
             f"this needs {_OF_TRAINING[error.name]}, which is not installed: pip install 'contextcaps[train]' "
-            "(tag, explain and models work without it)"
+            "(tag, explain, serve and models work without it)"
         )
     return "\n".join(map(_shortened, str(error).split("\n"))) or "stopped"
 

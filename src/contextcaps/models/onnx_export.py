@@ -21,6 +21,7 @@ from contextcaps.models.efficientnet_lite import NORM_EPS
 from contextcaps.models.explainable import explains
 from contextcaps.models.files import FORMAT, GRAPH_FILE, WEIGHTS_FILE
 from contextcaps.models.network import CapsuleNetwork
+from contextcaps.models.onnx_file import sealed
 from contextcaps.models.onnx_scorer import CONSTANT, METADATA, ONNX_FORMAT, PREFIX
 from contextcaps.models.torch_scorer import to_grey
 from contextcaps.models.trained import Trained, preprocessing
@@ -168,7 +169,7 @@ def write_graph(folder: Path) -> None:
         entry = tensor.external_data.add()
         entry.key, entry.value = "location", WEIGHTS_FILE
     _describe(model, {METADATA: {"format": ONNX_FORMAT, "norm_eps": NORM_EPS}})
-    write_atomically(folder / GRAPH_FILE, model.SerializeToString())
+    write_atomically(folder / GRAPH_FILE, sealed(model.SerializeToString()))
 
 
 def _describe(model: Any, metadata: dict[str, Any]) -> None:

@@ -7,13 +7,17 @@ fields that are needed here are looked at; ONNX Runtime checks the rest.
 
 import dataclasses
 import math
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from contextcaps.models.files import ModelFileError, home_of
 from contextcaps.plain_files import MOST_BYTES, NotPlain, require_plain
 
-__all__ = ["OnnxFile", "read_onnx_file"]
+__all__ = ["OnnxFile", "read_onnx_file", "require_sealed", "sealed"]
+
+_SEAL = b"contextcaps-crc32"
+"""Key of the metadata's last entry: the checksum of all bytes before it."""
 
 _MOST_FILE_BYTES = 2**31 - 1
 """Bytes of a protocol buffer at most."""
@@ -80,6 +84,25 @@ def read_onnx_file(path: Path, has_weights: bool = True) -> OnnxFile:
             "weights, as contextcaps export writes it"
         )
     return found
+
+
+def sealed(content: bytes) -> bytes:
+    """Return a model's bytes with their checksum (CRC-32) after them, as one more entry of its metadata.
+
+    Messages may be appended to: a protocol buffer goes on with the fields that follow.
+    """
+    value = f"{zlib.crc32(content):08x}".encode()
+    entry = b"".join(bytes((8 * number + 2, len(text))) + text for number, text in ((_KEY, _SEAL), (_VALUE, value)))
+    return content + bytes((8 * _METADATA + 2, len(entry))) + entry
+
+
+_SEAL_BYTES = len(sealed(b""))
+
+
+def require_sealed(path: Path, content: bytes) -> None:
+    """Refuse a file of which a byte has changed since `sealed`."""
+    if sealed(content[:-_SEAL_BYTES]) != content:
+        raise ModelFileError(f"{path}: damaged (it has another checksum than it says); export or download it again")
 
 
 def _read_model(found: OnnxFile) -> None:

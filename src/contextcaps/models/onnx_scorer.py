@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from contextcaps.cores import usable_cores
+from contextcaps.cores import computing_threads
 from contextcaps.extras import import_extra
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.explainable import require_explainable
@@ -22,7 +22,7 @@ from contextcaps.models.files import (
     config_from_document,
     read_config,
 )
-from contextcaps.models.onnx_file import OnnxFile, read_onnx_file
+from contextcaps.models.onnx_file import OnnxFile, read_onnx_file, require_sealed
 from contextcaps.models.parts import LogitParts
 from contextcaps.models.trained import Trained
 from contextcaps.models.weight_files import WeightFile
@@ -66,7 +66,7 @@ class OnnxScorer:
         file: the graph.
         config: of the network.
         weights: name → array of float32, those that are not in the graph.
-        threads: as many as there are cores by default.
+        threads: by default $OMP_NUM_THREADS, or as many as there are cores.
 
     Raises:
         ImportError: ONNX Runtime is not installed.
@@ -83,7 +83,7 @@ class OnnxScorer:
     ) -> None:
         self.path, self.config = path, config
         self._file, self._weights = file, dict(weights or {})
-        self._threads = usable_cores() if threads is None else threads
+        self._threads = computing_threads() if threads is None else threads
         self._made: Any = self._session()
         self._outputs = [output.name for output in self._made.get_outputs()]
         self._check()
@@ -135,7 +135,7 @@ class OnnxScorer:
         self._made, self._threads = None, 1
 
     def _session(self) -> Any:
-        ort = import_extra("onnxruntime", "onnx", "tagging without torch")
+        ort = import_extra("onnxruntime", "onnx", "tagging without PyTorch")
         options = ort.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.log_severity_level = _LOGGED_FROM
@@ -156,7 +156,7 @@ class OnnxScorer:
             ) from None
 
     def _run(self, images: np.ndarray, known: np.ndarray | None, names: list[str]) -> list[np.ndarray]:
-        ort = import_extra("onnxruntime", "onnx", "tagging without torch")
+        ort = import_extra("onnxruntime", "onnx", "tagging without PyTorch")
         if self._made is None:
             self._made = self._session()
         inputs: dict[str, np.ndarray] = {"images": images}
@@ -243,6 +243,7 @@ def _description(path: Path, file: OnnxFile) -> dict[str, Any]:
             f"{path}: an ONNX file, but not one of contextcaps (its metadata have no {json.dumps(ONNX_FORMAT)}); "
             "expected one that contextcaps export wrote"
         )
+    require_sealed(path, file.content)
     return document
 
 

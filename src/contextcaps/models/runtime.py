@@ -12,7 +12,7 @@ from contextcaps.models.loading import HUB, model_folder
 from contextcaps.models.scorer import Scorer
 from contextcaps.models.trained import Trained
 
-__all__ = ["Runtime", "open_scorer"]
+__all__ = ["Runtime", "is_installed", "open_scorer"]
 
 Runtime = Literal["auto", "onnx", "torch"]
 
@@ -49,7 +49,13 @@ def open_scorer(model: str | Path, device: Any = "auto", runtime: Runtime = "aut
         raise ValueError(
             f"{model}: has no {GRAPH_FILE}; contextcaps export {model} --to onnx makes a file that has all"
         )
-    if runtime != "torch" and folder is not None and has_graph and _is_for_a_cpu(device) and _has("onnxruntime"):
+    if (
+        runtime != "torch"
+        and folder is not None
+        and has_graph
+        and _is_for_a_cpu(device)
+        and is_installed("onnxruntime")
+    ):
         from contextcaps.models.onnx_scorer import open_onnx_folder
 
         return open_onnx_folder(folder)
@@ -66,14 +72,15 @@ def _is_for_a_cpu(device: Any) -> bool:
     """Return whether the CPU computes; torch is imported only where it may find a GPU."""
     if str(device) != "auto":
         return str(device) == "cpu"
-    if not _has("torch") or not (glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")):
+    if not is_installed("torch") or not (glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")):
         return True
     from contextcaps.models.torch_scorer import checked_device
 
     return checked_device("auto").type == "cpu"
 
 
-def _has(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Return whether a module can be imported; it is not imported for that."""
     try:
         return importlib.util.find_spec(module) is not None
     except ImportError:

@@ -1,14 +1,12 @@
 """A model as the server uses it, whatever computes it; it imports no torch."""
 
 import dataclasses
-import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from contextcaps.data.images import BadImage, image_size
-from contextcaps.models.explainable import explains
 from contextcaps.models.parts import LogitParts
 from contextcaps.tagging.explanation import Explanation
 from contextcaps.tagging.known import known_row, place_of_class
@@ -48,8 +46,13 @@ class Engine:
         self.name, self.tagger = name, tagger
         self.classes = tagger.classes
         self.takes_known: bool = config.takes_known
-        self.explains: bool = explains(config)
-        self.asks: bool = config.takes_known and _has_torch()
+        try:
+            tagger.scorer.require_explainable()
+        except ValueError:  # such as an ONNX file that was exported without --explain
+            self.explains = False
+        else:
+            self.explains = True
+        self.asks: bool = config.takes_known and tagger.has_network
         self._last: tuple[Features, Known, LogitParts] | None = None
         self.description = f"{config.model}, {config.image_size_text}"
 
@@ -151,10 +154,3 @@ class Engine:
             "explains": self.explains,
             "asks": self.asks,
         }
-
-
-def _has_torch() -> bool:
-    try:
-        return importlib.util.find_spec("torch") is not None
-    except ImportError:
-        return False

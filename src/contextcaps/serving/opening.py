@@ -1,5 +1,8 @@
 """Open a model for the server: by torch where torch computes, otherwise whatever `contextcaps.load` chooses."""
 
+import os
+
+from contextcaps.cores import usable_cores
 from contextcaps.serving.engine import Engine
 from contextcaps.tagging.tagger import Tagger, load
 
@@ -15,6 +18,8 @@ def open_engine(name: str, place: str, device: str, workers: int = 1) -> Engine:
         device: as for `contextcaps.load`.
         workers: processes that share the cores.
     """
+    if workers > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // workers)))
     return engine_of(name, load(place, device), workers)
 
 

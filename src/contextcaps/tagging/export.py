@@ -113,8 +113,9 @@ def _images(data: str | None, size: tuple[int, int]) -> np.ndarray:
 
 def _write_onnx(network: "CapsuleNetwork", trained: "Trained | None", path: Path, explain: bool) -> None:
     from contextcaps.models.onnx_export import model_of
+    from contextcaps.models.onnx_file import sealed
 
-    path.write_bytes(model_of(network, trained, explain).SerializeToString())
+    path.write_bytes(sealed(model_of(network, trained, explain).SerializeToString()))
 
 
 def _write_torch(network: "CapsuleNetwork", trained: "Trained | None", path: Path, explain: bool) -> None:

@@ -73,7 +73,7 @@ def ask_image(
     _require_count(count)
     row = torch.from_numpy(known_row(known or {}, tagger.classes))  # [J]
     try:
-        pixels = pixels_of(image, tagger.network.config.image_size)
+        pixels = pixels_of(image, tagger.config.image_size)
     except BadImage as error:
         name = name_of(image, 0)
         raise DataError(f"{name if isinstance(name, str) else 'the image'}: {error}") from None
@@ -110,12 +110,12 @@ def ask_labels(
         ValueError: the model cannot be told labels.
     """
     _require_count(count)
-    tagger.network.config.require_takes_known()
+    tagger.config.require_takes_known()
     order = class_order(tagger.network, source)  # [J], of each of the model's classes among the source's
     names = tuple(source.classes[place] for place in order)
     told = any(source.unknown_of(index) for index in range(len(source)))
     found: dict[int, tuple[Question, ...]] = {}
-    loader = StreamLoader(source, tagger.network.config.image_size, batch_size, workers=workers, on_bad=on_bad)
+    loader = StreamLoader(source, tagger.config.image_size, batch_size, workers=workers, on_bad=on_bad)
     for batch in loader:
         labels = labels_or_nan(batch.targets)[:, order]  # [B, J], classes as the model has them
         drops, scores = _drops(tagger, batch.images, labels if told else torch.full_like(labels, math.nan))  # [B, J]

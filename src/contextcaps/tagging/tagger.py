@@ -22,7 +22,7 @@ from contextcaps.data.problems import DataError
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.loading import DEFAULT_MODEL, load_model
 from contextcaps.models.parts import LogitParts
-from contextcaps.models.runtime import Runtime, open_scorer
+from contextcaps.models.runtime import Runtime, is_installed, open_scorer
 from contextcaps.models.score_bands import ScoreBands
 from contextcaps.models.scorer import Scorer
 from contextcaps.models.trained import Trained
@@ -126,6 +126,13 @@ class Tagger:
             ValueError: the model is an ONNX file, which has none.
         """
         return self._by_torch().network
+
+    @property
+    def has_network(self) -> bool:
+        """Return whether there is a torch network: torch is installed, and the model is no ONNX file."""
+        if hasattr(self.scorer, "network"):
+            return True
+        return self._source is not None and is_installed("torch")
 
     def _by_torch(self) -> "TorchScorer":
         if hasattr(self.scorer, "network"):
