@@ -20,8 +20,8 @@ Runtime = Literal["auto", "onnx", "torch"]
 def open_scorer(model: str | Path, device: Any = "auto", runtime: Runtime = "auto") -> tuple[Scorer, Trained | None]:
     """Open a model for tagging.
 
-    On a CPU ONNX Runtime computes wherever there is a graph for it, as it is faster (docs/results/speed.md#tagging);
-    PyTorch computes on a GPU, and models without a graph, such as a run's.
+    On a CPU ONNX Runtime computes wherever there is a graph for it, as it starts three times as fast
+    (docs/results/speed.md#without-pytorch); PyTorch computes on a GPU, and models without a graph, such as a run's.
 
     Args:
         model: an ONNX file that `contextcaps export` wrote, or as for `load_model`.
