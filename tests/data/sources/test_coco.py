@@ -144,6 +144,7 @@ def spoil_image(**change):
         (spoil_annotation(bbox=[1, 2, 3]), "train-2: annotation 4: expected bbox [x, y, width, height], got [1, 2, 3]"),
         (spoil_annotation(bbox=[1, 2, None, 4]), "annotation 4: expected a number as bbox, got None"),
         (spoil_annotation(bbox=[1, 2, float("nan"), 4]), "expected a number as bbox, got nan"),
+        (spoil_annotation(bbox=[1, 2, 10**400, 4]), "expected a number as bbox, got 1000"),
         (spoil_image(width="wide"), "train-2: image: expected a number as width, got 'wide'"),
         (spoil_image(height=0), "expected more than 0"),
         (spoil_image(file_name="gone.jpg"), "train-2: train2017/gone.jpg is missing"),

@@ -6,7 +6,6 @@ train2017/*.jpg, val2017/*.jpg            (or under images/)
 `coco_files.py` has the places where CVAT, Label Studio, Roboflow and FiftyOne put the same.
 """
 
-import math
 import os
 import re
 from collections.abc import Sequence
@@ -28,6 +27,9 @@ from contextcaps.data.sources.coco_files import Index, PhotoFinder, find_indices
 from contextcaps.documents import counted
 
 __all__ = ["COCOSource"]
+
+_MOST_PIXELS = 1e15
+"""No side, place or area of an image is beyond it."""
 
 
 class COCOSource(FileSource):
@@ -212,6 +214,7 @@ def _key(value: object) -> str | None:
 
 def _number(entry: dict[str, Any], what: str, key: str) -> float:
     value = entry.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadSample(f"{what}: expected a number as {key}, got {value!r}")
+    # Compared, as a whole number of hundreds of digits is no float; false for NaN, too.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST_PIXELS:
+        raise BadSample(f"{what}: expected a number as {key}, got {str(value)[:80]}")
     return float(value)
