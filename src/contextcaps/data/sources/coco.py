@@ -216,5 +216,5 @@ def _number(entry: dict[str, Any], what: str, key: str) -> float:
     value = entry.get(key)
     # Compared, as a whole number of hundreds of digits is no float; false for NaN, too.
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST_PIXELS:
-        raise BadSample(f"{what}: expected a number as {key}, got {str(value)[:80]}")
+        raise BadSample(f"{what}: expected a number as {key}, got {repr(value)[:80]}")
     return float(value)
