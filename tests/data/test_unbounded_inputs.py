@@ -120,6 +120,13 @@ def test_ten_thousand_classes_are_inspected_without_a_matrix_of_all_pairs() -> N
     assert {each.first for each in found.co_occurrences} <= set(range(50))
 
 
+def test_a_yaml_file_of_a_hundred_thousand_names(tmp_path) -> None:
+    names = "".join(f"- {each}\n" for each in (*range(100_000), 7))
+    (tmp_path / "data.yaml").write_text(f"train: images/train\nnames:\n{names}")
+    with pytest.raises(DataError, match="the class '7' stands there twice"), within(10):
+        open_source(f"yolo:{tmp_path}")
+
+
 def test_pairs_are_the_same_whatever_is_taken_at_once(monkeypatch) -> None:
     random = np.random.default_rng(0)
     labels = [np.flatnonzero(row).tolist() for row in random.random((300, 12)) < 0.3]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -102,7 +103,7 @@ def _classes(name: str, file: Path, content: dict[str, Any]) -> tuple[str, ...]:
     if not isinstance(names, list) or not names or not all(isinstance(each, str) and each.strip() for each in names):
         raise DataError(f"{name}: {file.name}: names: expected a list of class names, got {str(names)[:80]!r}")
     names = [each.strip() for each in names]
-    twice = next((each for place, each in enumerate(names) if each in names[:place]), None)
+    twice = next((each for each, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         raise DataError(f"{name}: {file.name}: names: the class {twice!r} stands there twice")
     if content.get("nc") and content["nc"] != str(len(names)):
