@@ -171,3 +171,13 @@ def test_a_link_to_a_file_of_the_kernel_is_not_read(tmp_path: Path) -> None:
     path.symlink_to("/proc/kmsg")  # to read it would wait for the next message
     assert not looks_like_coco(path)
     assert "cannot be read" in said(f"coco:{path}") or "a file of the kernel" in said(f"coco:{path}")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="needs Linux")
+@pytest.mark.parametrize(
+    ("put", "says"), [(os.mkfifo, "a pipe"), (lambda path: path.symlink_to("/proc/kmsg"), "kernel")]
+)
+def test_a_table_that_is_a_pipe_or_a_file_of_the_kernel(tmp_path, put, says) -> None:
+    put(tmp_path / "labels.csv")
+    with pytest.raises(DataError, match=says):
+        open_source(f"table:{tmp_path / 'labels.csv'}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from contextcaps.data.image_finder import is_image_name
 from contextcaps.data.problems import DataError
-from contextcaps.plain_files import NotPlain, bounded_lines
+from contextcaps.plain_files import NotPlain, bounded_lines, require_plain
 
 __all__ = ["TableRows", "cell_text", "read_table"]
 
@@ -61,8 +61,11 @@ def read_table(path: Path, header: bool | None) -> TableRows:
         DataError: the file is no table, or is damaged.
     """
     try:
+        require_plain(path)  # to open a pipe would wait for whoever writes into it
         with path.open("rb") as file:
             start = file.read(4096)
+    except NotPlain as error:
+        raise DataError(str(error)) from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     if start.startswith(b"PAR1") or path.suffix.lower() in (".parquet", ".pq"):
