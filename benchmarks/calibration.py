@@ -21,7 +21,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 
 from contextcaps.capsules import length_logits, score_logits
 from contextcaps.evaluation.metrics import count_calibration, fit_platt_scaling
-from contextcaps.models.saving import read_config
+from contextcaps.models.files import read_config
 
 Map = Callable[[Tensor], Tensor]
 """From logits to calibrated ones."""

@@ -15,7 +15,7 @@ from PIL import Image
 import contextcaps
 from contextcaps.data import DataError
 from contextcaps.models import hub
-from contextcaps.models.saving import ModelFileError
+from contextcaps.models.files import ModelFileError
 from contextcaps.models.score_bands import ScoreBand, ScoreBands
 from contextcaps.models.trained import Trained
 from contextcaps.tagging import Tagger, load

@@ -36,7 +36,7 @@ class CorpusOptions:
     """How a corpus is divided and spread."""
 
     address: str | None = None
-    """Of a Ray cluster; None starts one on this machine, for this command."""
+    """Where a Ray cluster runs; None starts one on this machine, for this command."""
     workers: int | None = None
     """Actors that hold the model; by default one for each GPU, or for each core where there is none."""
     block_size: int = 512

@@ -76,11 +76,11 @@ class Header:
 
     height: int
     width: int
-    """Of what will be decoded: of a JPEG perhaps a half, quarter or eighth of the image's."""
+    """Both are of what will be decoded: a JPEG may be decoded at a half, quarter or eighth of its size."""
     full: int
     """The image's own height × width."""
     scans: int
-    """Of a JPEG; 1 for any other image."""
+    """How many scans a JPEG has; 1 for any other image."""
     orientation: int
     """EXIF's, 1 (upright) to 8, of the pixels as stored."""
     upright: tuple[int, int]

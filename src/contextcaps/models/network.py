@@ -25,16 +25,10 @@ from contextcaps.models.baselines import build_baseline
 from contextcaps.models.calibration import calibrate, raw_decisions
 from contextcaps.models.config import ModelConfig
 from contextcaps.models.efficientnet_lite import ConvNormAct
+from contextcaps.models.files import CONFIG_FILE, WEIGHTS_FILE, ModelFileError, read_config
 from contextcaps.models.head import CapsuleHead
 from contextcaps.models.head_base import Head, ModelOutput, Step, count_weights
-from contextcaps.models.saving import (
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    ModelFileError,
-    read_config,
-    read_weights,
-    save_network,
-)
+from contextcaps.models.saving import read_weights, save_network
 from contextcaps.models.unfilled import Unfilled
 from contextcaps.out_of_memory import is_out_of_memory
 

@@ -45,8 +45,7 @@ class Exported(nn.Module):
         self.network, self.explained = network, explained
 
     def forward(self, images: Tensor, known: Tensor | None = None) -> tuple[Tensor, ...]:
-        images = to_grey(images) if self.network.config.in_channels == 1 else images
-        features = self.network.features(images)  # [B, C, H, W]
+        features = self.network.features(_as_taken(self.network, images))  # [B, C, H, W]
         scores = self.network.from_features(features, known=known).scores.float()  # [B, J]
         return (scores, *self._parts(features, known).values()) if self.explained else (scores,)
 

@@ -25,25 +25,11 @@ from contextcaps.models.files import (
     WEIGHTS_FILE,
     ModelFileError,
     home_of,
-    read_config,
-    read_in_folder,
-    replace_card,
 )
 from contextcaps.models.weight_files import CHECKSUMS, read_header, require_whole
 from contextcaps.plain_files import NotPlain, require_plain
 
-__all__ = [
-    "CARD_FILE",
-    "CONFIG_FILE",
-    "WEIGHTS_FILE",
-    "ModelFileError",
-    "misfits",
-    "read_config",
-    "read_in_folder",
-    "read_weights",
-    "replace_card",
-    "save_network",
-]
+__all__ = ["misfits", "read_weights", "save_network"]
 
 _TYPES = {
     "F64": torch.float64,
