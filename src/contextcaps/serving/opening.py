@@ -25,7 +25,7 @@ def open_engine(name: str, place: str, device: str, workers: int = 1) -> Engine:
 
 def engine_of(name: str, tagger: Tagger, workers: int = 1) -> Engine:
     """Return the engine of a model that is loaded: where torch computes, the one that keeps features."""
-    if not hasattr(tagger.scorer, "network"):
+    if not tagger.computes_by_torch:
         return Engine(name, tagger)
     from contextcaps.serving.torch_engine import TorchEngine
 

@@ -128,14 +128,17 @@ class Tagger:
         return self._by_torch().network
 
     @property
+    def computes_by_torch(self) -> bool:
+        """Return whether PyTorch computes the scores, not ONNX Runtime."""
+        return hasattr(self.scorer, "network")
+
+    @property
     def has_network(self) -> bool:
         """Return whether there is a torch network: torch is installed, and the model is no ONNX file."""
-        if hasattr(self.scorer, "network"):
-            return True
-        return self._source is not None and is_installed("torch")
+        return self.computes_by_torch or (self._source is not None and is_installed("torch"))
 
     def _by_torch(self) -> "TorchScorer":
-        if hasattr(self.scorer, "network"):
+        if self.computes_by_torch:
             return cast("TorchScorer", self.scorer)
         if self._torch is None:
             if self._source is None:
