@@ -81,6 +81,14 @@ def example_of(network: CapsuleNetwork, images: int = 2) -> tuple[Tensor, Tensor
     return noise, known
 
 
+def axes_of(network: CapsuleNetwork) -> dict[str, dict[int, Any]]:
+    """Return which axes of the inputs have any size: the batch, and sides of images where the network takes any."""
+    batch = torch.export.Dim("batch")
+    sides = {2: torch.export.Dim("height"), 3: torch.export.Dim("width")} if network.head.takes_any_size else {}
+    axes: dict[str, dict[int, Any]] = {"images": {0: batch, **sides}}
+    return axes | ({"known": {0: batch}} if network.config.takes_known else {})
+
+
 def graph_of(network: CapsuleNetwork, explained: bool) -> Any:
     """Return the graph of a network as ONNX's `ModelProto`, with its weights and without metadata.
 
@@ -92,10 +100,8 @@ def graph_of(network: CapsuleNetwork, explained: bool) -> Any:
     folded = network.folded(begins_with_zeros=False).eval()
     module = Exported(folded, explained and explains(network.config)).eval()
     images, known = example_of(network)
-    batch = torch.export.Dim("batch")
-    inputs, axes = {"images": images}, {"images": {0: batch}}
-    if known is not None:
-        inputs["known"], axes["known"] = known, {0: batch}
+    axes = axes_of(network)
+    inputs = {"images": images} if known is None else {"images": images, "known": known}
     try:
         with warnings.catch_warnings(), _silent(), torch.no_grad():
             warnings.simplefilter("ignore")
@@ -179,48 +185,55 @@ def _describe(model: Any, metadata: dict[str, Any]) -> None:
 
 def _own_translations() -> dict[Any, Any]:
     """Return operators of PyTorch → functions that write them as ONNX's, where the exporter's own take long."""
-    return {torch.ops.aten.cumprod.default: _cumulative_product(), torch.ops.aten.einsum.default: _sums_of_products()}
+    return {torch.ops.aten.einsum.default: _sums_of_products()}
 
 
 def _sums_of_products() -> Any:
-    """Return ONNX's operators for `torch.einsum`: for votes and agreements others than its own Einsum.
+    """Return ONNX's operators for `torch.einsum`: for those over votes others than its own Einsum.
 
-    ONNX Runtime's moves the larger operand about before it multiplies: all weights of the votes, all votes.
+    ONNX Runtime's moves the larger operand about before each product: all weights of the votes, all votes. As matrix
+    products, votes are transposed once, since equal transpositions are computed once.
     """
     op: Any = import_extra("onnxscript", "onnx", "export --to onnx").opset18
+
+    def axis(number: int) -> Any:
+        return op.Constant(value_ints=[number])
+
+    def votes_of(capsules: Any, weight: Any) -> Any:
+        """[B, K, A], [K, A, J, I] → [B, K, J, I]."""
+        shape = op.Constant(value_ints=[0, 0, int(weight.shape[2]), int(weight.shape[3])])
+        flat = op.Reshape(weight, op.Constant(value_ints=[0, 0, -1]))  # [K, A, J·I]
+        votes = op.MatMul(op.Transpose(capsules, perm=[1, 0, 2]), flat)  # [K, B, J·I]
+        return op.Transpose(op.Reshape(votes, shape), perm=[1, 0, 2, 3])  # [B, K, J, I]
+
+    def sums(weights: Any, votes: Any) -> Any:
+        """[B, J, K], [B, K, J, I] → [B, J, I]."""
+        by_class = op.Transpose(votes, perm=[0, 2, 1, 3])  # [B, J, K, I]
+        return op.Squeeze(op.MatMul(op.Unsqueeze(weights, axis(2)), by_class), axis(2))
+
+    def agreements(votes: Any, decisions: Any) -> Any:
+        """[B, K, J, I], [B, J, I] → [B, K, J]."""
+        by_class = op.Transpose(votes, perm=[0, 2, 1, 3])  # [B, J, K, I]
+        products = op.Squeeze(op.MatMul(by_class, op.Unsqueeze(decisions, axis(3))), axis(3))  # [B, J, K]
+        return op.Transpose(products, perm=[0, 2, 1])
+
+    def messages(sent: Any, pairwise: Any) -> Any:
+        """[B, K, J', I], [J', J] → [B, K, J, I]."""
+        return op.MatMul(op.Transpose(pairwise, perm=[1, 0]), sent)
+
+    translated = {
+        "bka,kaji->bkji": votes_of,
+        "bjk,bkji->bji": sums,
+        "bkj,bkji->bji": lambda weights, votes: sums(op.Transpose(weights, perm=[0, 2, 1]), votes),
+        "bkji,bji->bkj": agreements,
+        "bkhi,hj->bkji": messages,
+    }
 
     def einsum(equation: str, tensors: Any, path: Any = None) -> Any:
-        if equation == "bka,kaji->bkji":
-            capsules, weight = tensors  # [B, K, A], [K, A, J, I]
-            classes, attributes = weight.shape[2], weight.shape[3]
-            flat = op.Reshape(weight, op.Constant(value_ints=[0, 0, -1]))  # [K, A, J·I]
-            votes = op.MatMul(op.Transpose(capsules, perm=[1, 0, 2]), flat)  # [K, B, J·I]
-            shape = op.Constant(value_ints=[0, 0, int(classes), int(attributes)])
-            return op.Reshape(op.Transpose(votes, perm=[1, 0, 2]), shape)  # [B, K, J, I]
-        if equation == "bkji,bji->bkj":
-            votes, decisions = tensors
-            products = op.Mul(votes, op.Unsqueeze(decisions, op.Constant(value_ints=[1])))  # [B, K, J, I]
-            return op.ReduceSum(products, op.Constant(value_ints=[3]), keepdims=0)  # [B, K, J]
-        return op.Einsum(*tensors, equation=equation)
+        own = translated.get(equation)
+        return op.Einsum(*tensors, equation=equation) if own is None else own(*tensors)
 
     return einsum
-
-
-def _cumulative_product() -> Any:
-    """Return ONNX's operators for a cumulative product; the exporter's own multiplies K × K numbers.
-
-    exp(Σ log|x|) · (−1)^(number of factors below 0): exact for the signs that CORR multiplies.
-    """
-    op: Any = import_extra("onnxscript", "onnx", "export --to onnx").opset18
-
-    def product(values: Any, dim: int, dtype: Any = None) -> Any:
-        axis, zero = op.Constant(value_int=dim), op.CastLike(op.Constant(value_float=0.0), values)
-        size = op.Exp(op.CumSum(op.Log(op.Abs(values)), axis))
-        negative = op.CumSum(op.CastLike(op.Less(values, zero), values), axis)
-        odd = op.Mod(negative, op.CastLike(op.Constant(value_float=2.0), values), fmod=1)
-        return op.Mul(size, op.Sub(op.CastLike(op.Constant(value_float=1.0), values), op.Add(odd, odd)))
-
-    return product
 
 
 class _silent:
