@@ -26,7 +26,7 @@ from contextcaps.models.onnx_scorer import CONSTANT, METADATA, ONNX_FORMAT, PREF
 from contextcaps.models.torch_scorer import to_grey
 from contextcaps.models.trained import Trained, preprocessing
 
-__all__ = ["OPSET", "Exported", "example_of", "graph_of", "model_of", "write_graph"]
+__all__ = ["OPSET", "Exported", "axes_of", "example_of", "graph_of", "model_of", "write_graph"]
 
 OPSET = 18
 """Version of ONNX's operators that graphs are written in."""
@@ -81,16 +81,25 @@ def example_of(network: CapsuleNetwork, images: int = 2) -> tuple[Tensor, Tensor
     return noise, known
 
 
-def axes_of(network: CapsuleNetwork) -> dict[str, dict[int, Any]]:
-    """Return which axes of the inputs have any size: the batch, and sides of images where the network takes any."""
+def axes_of(network: CapsuleNetwork, any_size: bool = True) -> list[dict[str, dict[int, Any]]]:
+    """Return which axes of the inputs have any size, best first: the batch, and sides of images.
+
+    Sides do where the network takes any; not every backbone can be written so, and the batch alone comes last.
+    """
     batch = torch.export.Dim("batch")
-    sides = {2: torch.export.Dim("height"), 3: torch.export.Dim("width")} if network.head.takes_any_size else {}
-    axes: dict[str, dict[int, Any]] = {"images": {0: batch, **sides}}
-    return axes | ({"known": {0: batch}} if network.config.takes_known else {})
+    sides = {2: torch.export.Dim("height"), 3: torch.export.Dim("width")}
+    known = {"known": {0: batch}} if network.config.takes_known else {}
+    with_sides = [{"images": {0: batch, **sides}, **known}] if any_size and network.head.takes_any_size else []
+    return [*with_sides, {"images": {0: batch}, **known}]
 
 
-def graph_of(network: CapsuleNetwork, explained: bool) -> Any:
+def graph_of(network: CapsuleNetwork, explained: bool, any_size: bool = True) -> Any:
     """Return the graph of a network as ONNX's `ModelProto`, with its weights and without metadata.
+
+    Args:
+        network: its batch normalisations are folded in a copy.
+        explained: add the outputs that explaining needs, if the network has them.
+        any_size: let images have any size, where the network takes any.
 
     Raises:
         ImportError: the extra `onnx` is missing.
@@ -100,30 +109,36 @@ def graph_of(network: CapsuleNetwork, explained: bool) -> Any:
     folded = network.folded(begins_with_zeros=False).eval()
     module = Exported(folded, explained and explains(network.config)).eval()
     images, known = example_of(network)
-    axes = axes_of(network)
+    choices = axes_of(network, any_size)
     inputs = {"images": images} if known is None else {"images": images, "known": known}
-    try:
-        with warnings.catch_warnings(), _silent(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                module,
-                tuple(inputs.values()),
-                None,
-                dynamo=True,
-                verbose=False,
-                opset_version=OPSET,
-                input_names=list(inputs),
-                output_names=module.output_names(),
-                dynamic_shapes=axes,
-                custom_translation_table=_own_translations(),
-            )
-    except Exception as error:  # the exporter's own classes derive from Exception alone
-        why = " ".join(str(error.__cause__ or error).split())[:300]
-        sections = [name for name in ("em", "crf", "correlation", "reconstruction") if getattr(network.config, name)]
-        in_the_way = f"; sections that may be in the way: {', '.join(sections)}" if sections else ""
-        raise ValueError(
-            f"export: {network.config.model} on {network.config.backbone} cannot be written as ONNX ({why}){in_the_way}"
-        ) from error
+    for axes in choices:
+        try:
+            with warnings.catch_warnings(), _silent(), torch.no_grad():
+                warnings.simplefilter("ignore")
+                program = torch.onnx.export(
+                    module,
+                    tuple(inputs.values()),
+                    None,
+                    dynamo=True,
+                    verbose=False,
+                    opset_version=OPSET,
+                    input_names=list(inputs),
+                    output_names=module.output_names(),
+                    dynamic_shapes=axes,
+                    custom_translation_table=_own_translations(),
+                )
+            break
+        except Exception as error:  # the exporter's own classes derive from Exception alone
+            if axes is not choices[-1]:
+                continue
+            why = " ".join(str(error.__cause__ or error).split())[:300]
+            optional = ("em", "crf", "correlation", "reconstruction")
+            sections = [name for name in optional if getattr(network.config, name)]
+            in_the_way = f"; sections that may be in the way: {', '.join(sections)}" if sections else ""
+            raise ValueError(
+                f"export: {network.config.model} on {network.config.backbone} cannot be written as ONNX "
+                f"({why}){in_the_way}"
+            ) from error
     assert program is not None
     graph = copy.deepcopy(program.model_proto)
     for node in graph.graph.node:  # where in the sources each came from, with paths of this machine
@@ -163,7 +178,7 @@ def write_graph(folder: Path) -> None:
     It has what explaining needs. Weights that the exporter has combined with others stay inside.
     """
     network = CapsuleNetwork.from_pretrained(folder)
-    model = graph_of(network, explained=True)
+    model = graph_of(network, explained=True, any_size=False)  # tagging has one size
     weights = network.folded(begins_with_zeros=False).state_dict()
     for tensor in model.graph.initializer:
         weight = weights.get(tensor.name.removeprefix(PREFIX))

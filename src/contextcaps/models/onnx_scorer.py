@@ -95,6 +95,12 @@ class OnnxScorer:
         """The device that computes."""
         return "cpu"
 
+    @property
+    def takes_any_size(self) -> bool:
+        """Return whether images may have another size than the configuration's."""
+        sides = next(each.shape for each in self._made.get_inputs() if each.name == "images")[2:]
+        return not any(isinstance(side, int) for side in sides)
+
     def scores(self, images: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
         with memory_for(len(images), self.device):
             pieces = self._pieces(images, known)
