@@ -84,10 +84,12 @@ def example_of(network: CapsuleNetwork, images: int = 2) -> tuple[Tensor, Tensor
 def axes_of(network: CapsuleNetwork, any_size: bool = True) -> list[dict[str, dict[int, Any]]]:
     """Return which axes of the inputs have any size, best first: the batch, and sides of images.
 
-    Sides do where the network takes any; not every backbone can be written so, and the batch alone comes last.
+    Sides do, from the configuration's on, where the network takes any; not every backbone can be written so, and the
+    batch alone comes last.
     """
     batch = torch.export.Dim("batch")
-    sides = {2: torch.export.Dim("height"), 3: torch.export.Dim("width")}
+    height, width = network.config.image_size
+    sides = {2: torch.export.Dim("height", min=height), 3: torch.export.Dim("width", min=width)}
     known = {"known": {0: batch}} if network.config.takes_known else {}
     with_sides = [{"images": {0: batch, **sides}, **known}] if any_size and network.head.takes_any_size else []
     return [*with_sides, {"images": {0: batch}, **known}]

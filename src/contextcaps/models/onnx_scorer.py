@@ -168,9 +168,10 @@ class OnnxScorer:
             raise
         except Exception as error:  # its classes are many, and derive from Exception alone
             why = " ".join(str(error).split())[:300]
-            newer = f"it needs version {self._file.opset} of ONNX's operators; " if "opset" in why.lower() else ""
+            if "opset" in why.lower():
+                why = f"it needs version {self._file.opset} of ONNX's operators"
             raise ModelFileError(
-                f"{self.path}: ONNX Runtime {ort.__version__} cannot load it: {newer}{why}; install a newer one, or "
+                f"{self.path}: ONNX Runtime {ort.__version__} cannot load it: {why}; install a newer one, or "
                 "export the model again"
             ) from None
 

@@ -70,7 +70,7 @@ def export(
         data: a source of images to compare on, besides noise; drawn scenes by default.
 
     Raises:
-        ImportError: the extra `onnx` is missing.
+        ImportError: the extra `train` or `onnx` is missing.
         ModelFileError: there is no model.
         ValueError: it cannot be exported, or the file does not compute what PyTorch does; no file is written.
     """
@@ -80,6 +80,7 @@ def export(
     if path.suffix != _SUFFIXES[to]:
         raise ValueError(f"--out {path}: expected a name that ends in {_SUFFIXES[to]}")
     require_place(path, "--out")
+    import_extra("torch", "train,onnx" if to == "onnx" else "train", f"export --to {to}")
     if to == "onnx":
         import_extra("onnxscript", "onnx", "export --to onnx")
     network, trained = load_model(model)

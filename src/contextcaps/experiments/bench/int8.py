@@ -45,7 +45,7 @@ def quantize(
     import onnxruntime as ort
     from onnxruntime import quantization
 
-    class Images(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
+    class Images(quantization.CalibrationDataReader):
         def __init__(self) -> None:
             starts = range(0, len(images), _BATCH)
             self._left = iter([inputs_of(images[start : start + _BATCH], config) for start in starts])
