@@ -71,7 +71,7 @@ def test_the_first_pages_name_every_command(capsys) -> None:
     first, data = _page(capsys), _page(capsys, "data")
     for path, command in SHIPPED.items():
         page = data if path[0] == "data" else first
-        assert f"• {path[-1]} " in page
+        assert f"\n  {path[-1]} " in page
         assert command.__doc__.split()[0] in page
     assert "--version" in first
 

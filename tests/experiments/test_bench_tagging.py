@@ -11,6 +11,7 @@ from PIL import Image
 import contextcaps
 from contextcaps.cli import main
 from contextcaps.experiments.bench import tagging
+from contextcaps.experiments.bench.installed import installed_bytes
 from contextcaps.experiments.bench.photographs import DRAWN, Drawn, draw_photographs
 from contextcaps.models.trained import Trained
 from contextcaps.tagging import Tagger
@@ -32,6 +33,7 @@ def here(monkeypatch) -> None:
     """Measure in this process, little."""
     monkeypatch.setattr(tagging, "in_own_process", lambda work, *arguments: work(*arguments))
     monkeypatch.setattr(tagging, "DRAWN", (Drawn(64, 48, 2), Drawn(100, 75, 1)))
+    monkeypatch.setattr(tagging, "peak_of_tagging", lambda *words: 2.0**21)
     for name, value in (("_MANY", 5), ("_STARTS", 1), ("_REPETITIONS", 2), ("_LATENCIES", 3)):
         monkeypatch.setattr(tagging, name, value)
 
@@ -70,7 +72,7 @@ def test_the_command_writes_its_table(model, tmp_path, capsys, monkeypatch) -> N
         assert len(row["latencies"].split()) >= 3
         assert len(row["many"].split()) == 2
         figures = [*row["latencies"].split(), *row["many"].split()]
-        figures += [row[name] for name in ("processor", "decoding", "network")]
+        figures += [row[name] for name in ("processor", "decoding", "network", "peak", "installed")]
         assert all(float(figure) > 0 for figure in figures)
     page = (tmp_path / "tagging.md").read_text(encoding="utf-8")
     assert "capsnet on small, 32×32 px, 3 classes" in page
@@ -88,6 +90,24 @@ def test_images_of_ones_own(model, tmp_path, monkeypatch) -> None:
     assert started == [(model, files[0], "cpu", "torch")]  # a model without a graph
     assert row.way == "torch"
     assert math.isnan(row.peak) or row.peak > 2**20
+
+
+@pytest.mark.long
+def test_memory_of_a_new_process_and_packages_are_counted(model, tmp_path) -> None:
+    files = draw_photographs(tmp_path, Drawn(64, 48, 2))
+    peak = tagging.peak_of_tagging(model, files, "cpu", "torch")
+    assert math.isnan(peak) or peak > 50e6
+    assert 20e6 < installed_bytes("contextcaps") < installed_bytes("contextcaps", "torch")
+
+
+@pytest.mark.long
+def test_8_bits_are_a_tagger(model, tmp_path) -> None:
+    pytest.importorskip("onnxscript")
+    files = draw_photographs(tmp_path, Drawn(64, 48, 3))
+    tagger = contextcaps.load(model)
+    small = contextcaps.load(tagging._in_8_bits(model, tagger, files, tmp_path / "int8.onnx"))
+    for one, other in zip(tagger.tag(files), small.tag(files), strict=True):
+        np.testing.assert_allclose(one.scores, other.scores, atol=0.05)
 
 
 @pytest.mark.long

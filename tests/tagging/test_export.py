@@ -82,6 +82,15 @@ def test_a_file_is_a_tagger_and_one_without_parts_does_not_explain(tmp_path, cap
 
 
 @pytest.mark.long
+def test_images_have_any_size_where_the_network_takes_any(tmp_path) -> None:
+    network = saved(tmp_path / "model", "gap")
+    scorer, _ = open_onnx_file(export(tmp_path / "model", out=tmp_path / "a.onnx").path)
+    images = np.random.default_rng(0).integers(0, 256, (5, 3, 45, 71), dtype=np.uint8)
+    np.testing.assert_allclose(scorer.scores(images), TorchScorer(network, "cpu").scores(images), atol=1e-4)
+    assert scorer.takes_any_size
+
+
+@pytest.mark.long
 def test_torch_export(tmp_path) -> None:
     saved(tmp_path / "model", "gap")
     found = export(tmp_path / "model", "torch", tmp_path / "a.pt2")

@@ -59,8 +59,8 @@ def correlation_weights(alpha: Tensor) -> Tensor:
     log_products = log_rho.flip(-1).cumsum(dim=-1).flip(-1)  # [..., K-1], Σ_{m>k} log ρ_m
     log_products = torch.cat([log_products, one], dim=-1)  # [..., K]
     log_weights = torch.cat([one, log_tau], dim=-1) + log_products  # [..., K]
-    signs = torch.sign(signed).flip(-1).cumprod(dim=-1).flip(-1)  # [..., K-1]
-    signs = torch.cat([signs, one + 1], dim=-1).detach()  # [..., K], Π_{m>k} sign α_m
+    negative = (signed < 0).to(wide.dtype).flip(-1).cumsum(dim=-1).flip(-1)  # [..., K-1], how many of α_m, m > k
+    signs = 1 - 2 * torch.cat([negative, one], dim=-1).remainder(2)  # [..., K], Π_{m>k} sign α_m
     return (signs * torch.exp(log_weights)).to(alpha.dtype)  # [..., K]
 
 

@@ -31,7 +31,7 @@ class BenchCommand(Command):
     images: Folder = None
     """With --tagging: a folder with images, instead of drawn ones of 640×480 and 4000×3000 pixels."""
     no_compile: Flag = False
-    """With --tagging: leave out torch.compile, which takes some minutes."""
+    """With --tagging: leave out torch.compile and 8 bits, which take some minutes."""
     settings: Annotated[BenchSettings, tyro.conf.arg(name="")] = dataclasses.field(default_factory=BenchSettings)
     """What to measure."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/bench")

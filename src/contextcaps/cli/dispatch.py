@@ -1,10 +1,10 @@
 """From words to commands, and from errors to messages and exit codes."""
 
 import os
+import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-
-import tyro
+import textwrap
+from collections.abc import Mapping, Sequence
 
 import contextcaps
 from contextcaps.cli.ablate import Ablate
@@ -139,17 +139,17 @@ def _find(words: Sequence[str]) -> Command:
 
 
 def _show_page(commands: Group, program: str) -> None:
-    """Print what the commands are for, and exit."""
-
-    def named(name: str, command: "type[Command] | Group") -> Callable[[], None]:
-        def stand_in() -> None: ...
-
+    """Print what the commands are for, and exit; not by tyro, whose pages take as long as all else before them."""
+    width = min(100, shutil.get_terminal_size().columns)
+    first = max(map(len, commands)) + 4
+    print(f"usage: {program} [-h] {{{','.join(commands)}}}\n\n{_ABOUT[program]}\n\ncommands:")
+    for name, command in commands.items():
         about = _ABOUT[f"{program} {name}"] if isinstance(command, Mapping) else command.__doc__ or ""
-        stand_in.__doc__ = about.partition("\n")[0]
-        return stand_in
-
-    pages = {name: named(name, command) for name, command in commands.items()}
-    tyro.extras.subcommand_cli_from_dict(pages, prog=program, description=_ABOUT[program], args=["--help"])
+        print(
+            textwrap.fill(f"  {name:<{first - 2}}{about.partition(chr(10))[0]}", width, subsequent_indent=" " * first)
+        )
+    print(f"\n{program} COMMAND --help shows what a command takes.")
+    raise SystemExit(0)
 
 
 def _complain(message: str) -> None:

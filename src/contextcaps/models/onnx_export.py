@@ -26,7 +26,7 @@ from contextcaps.models.onnx_scorer import CONSTANT, METADATA, ONNX_FORMAT, PREF
 from contextcaps.models.torch_scorer import to_grey
 from contextcaps.models.trained import Trained, preprocessing
 
-__all__ = ["OPSET", "Exported", "example_of", "graph_of", "model_of", "write_graph"]
+__all__ = ["OPSET", "Exported", "axes_of", "example_of", "graph_of", "model_of", "write_graph"]
 
 OPSET = 18
 """Version of ONNX's operators that graphs are written in."""
@@ -81,8 +81,27 @@ def example_of(network: CapsuleNetwork, images: int = 2) -> tuple[Tensor, Tensor
     return noise, known
 
 
-def graph_of(network: CapsuleNetwork, explained: bool) -> Any:
+def axes_of(network: CapsuleNetwork, any_size: bool = True) -> list[dict[str, dict[int, Any]]]:
+    """Return which axes of the inputs have any size, best first: the batch, and sides of images.
+
+    Sides do, from the configuration's on, where the network takes any; not every backbone can be written so, and the
+    batch alone comes last.
+    """
+    batch = torch.export.Dim("batch")
+    height, width = network.config.image_size
+    sides = {2: torch.export.Dim("height", min=height), 3: torch.export.Dim("width", min=width)}
+    known = {"known": {0: batch}} if network.config.takes_known else {}
+    with_sides = [{"images": {0: batch, **sides}, **known}] if any_size and network.head.takes_any_size else []
+    return [*with_sides, {"images": {0: batch}, **known}]
+
+
+def graph_of(network: CapsuleNetwork, explained: bool, any_size: bool = True) -> Any:
     """Return the graph of a network as ONNX's `ModelProto`, with its weights and without metadata.
+
+    Args:
+        network: its batch normalisations are folded in a copy.
+        explained: add the outputs that explaining needs, if the network has them.
+        any_size: let images have any size, where the network takes any.
 
     Raises:
         ImportError: the extra `onnx` is missing.
@@ -92,32 +111,36 @@ def graph_of(network: CapsuleNetwork, explained: bool) -> Any:
     folded = network.folded(begins_with_zeros=False).eval()
     module = Exported(folded, explained and explains(network.config)).eval()
     images, known = example_of(network)
-    batch = torch.export.Dim("batch")
-    inputs, axes = {"images": images}, {"images": {0: batch}}
-    if known is not None:
-        inputs["known"], axes["known"] = known, {0: batch}
-    try:
-        with warnings.catch_warnings(), _silent(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                module,
-                tuple(inputs.values()),
-                None,
-                dynamo=True,
-                verbose=False,
-                opset_version=OPSET,
-                input_names=list(inputs),
-                output_names=module.output_names(),
-                dynamic_shapes=axes,
-                custom_translation_table=_own_translations(),
-            )
-    except Exception as error:  # the exporter's own classes derive from Exception alone
-        why = " ".join(str(error.__cause__ or error).split())[:300]
-        sections = [name for name in ("em", "crf", "correlation", "reconstruction") if getattr(network.config, name)]
-        in_the_way = f"; sections that may be in the way: {', '.join(sections)}" if sections else ""
-        raise ValueError(
-            f"export: {network.config.model} on {network.config.backbone} cannot be written as ONNX ({why}){in_the_way}"
-        ) from error
+    choices = axes_of(network, any_size)
+    inputs = {"images": images} if known is None else {"images": images, "known": known}
+    for axes in choices:
+        try:
+            with warnings.catch_warnings(), _silent(), torch.no_grad():
+                warnings.simplefilter("ignore")
+                program = torch.onnx.export(
+                    module,
+                    tuple(inputs.values()),
+                    None,
+                    dynamo=True,
+                    verbose=False,
+                    opset_version=OPSET,
+                    input_names=list(inputs),
+                    output_names=module.output_names(),
+                    dynamic_shapes=axes,
+                    custom_translation_table=_own_translations(),
+                )
+            break
+        except Exception as error:  # the exporter's own classes derive from Exception alone
+            if axes is not choices[-1]:
+                continue
+            why = " ".join(str(error.__cause__ or error).split())[:300]
+            optional = ("em", "crf", "correlation", "reconstruction")
+            sections = [name for name in optional if getattr(network.config, name)]
+            in_the_way = f"; sections that may be in the way: {', '.join(sections)}" if sections else ""
+            raise ValueError(
+                f"export: {network.config.model} on {network.config.backbone} cannot be written as ONNX "
+                f"({why}){in_the_way}"
+            ) from error
     assert program is not None
     graph = copy.deepcopy(program.model_proto)
     for node in graph.graph.node:  # where in the sources each came from, with paths of this machine
@@ -157,7 +180,7 @@ def write_graph(folder: Path) -> None:
     It has what explaining needs. Weights that the exporter has combined with others stay inside.
     """
     network = CapsuleNetwork.from_pretrained(folder)
-    model = graph_of(network, explained=True)
+    model = graph_of(network, explained=True, any_size=False)  # tagging has one size
     weights = network.folded(begins_with_zeros=False).state_dict()
     for tensor in model.graph.initializer:
         weight = weights.get(tensor.name.removeprefix(PREFIX))
@@ -179,48 +202,55 @@ def _describe(model: Any, metadata: dict[str, Any]) -> None:
 
 def _own_translations() -> dict[Any, Any]:
     """Return operators of PyTorch → functions that write them as ONNX's, where the exporter's own take long."""
-    return {torch.ops.aten.cumprod.default: _cumulative_product(), torch.ops.aten.einsum.default: _sums_of_products()}
+    return {torch.ops.aten.einsum.default: _sums_of_products()}
 
 
 def _sums_of_products() -> Any:
-    """Return ONNX's operators for `torch.einsum`: for votes and agreements others than its own Einsum.
+    """Return ONNX's operators for `torch.einsum`: for those over votes others than its own Einsum.
 
-    ONNX Runtime's moves the larger operand about before it multiplies: all weights of the votes, all votes.
+    ONNX Runtime's moves the larger operand about before each product: all weights of the votes, all votes. As matrix
+    products, votes are transposed once, since equal transpositions are computed once.
     """
     op: Any = import_extra("onnxscript", "onnx", "export --to onnx").opset18
+
+    def axis(number: int) -> Any:
+        return op.Constant(value_ints=[number])
+
+    def votes_of(capsules: Any, weight: Any) -> Any:
+        """[B, K, A], [K, A, J, I] → [B, K, J, I]."""
+        shape = op.Constant(value_ints=[0, 0, int(weight.shape[2]), int(weight.shape[3])])
+        flat = op.Reshape(weight, op.Constant(value_ints=[0, 0, -1]))  # [K, A, J·I]
+        votes = op.MatMul(op.Transpose(capsules, perm=[1, 0, 2]), flat)  # [K, B, J·I]
+        return op.Transpose(op.Reshape(votes, shape), perm=[1, 0, 2, 3])  # [B, K, J, I]
+
+    def sums(weights: Any, votes: Any) -> Any:
+        """[B, J, K], [B, K, J, I] → [B, J, I]."""
+        by_class = op.Transpose(votes, perm=[0, 2, 1, 3])  # [B, J, K, I]
+        return op.Squeeze(op.MatMul(op.Unsqueeze(weights, axis(2)), by_class), axis(2))
+
+    def agreements(votes: Any, decisions: Any) -> Any:
+        """[B, K, J, I], [B, J, I] → [B, K, J]."""
+        by_class = op.Transpose(votes, perm=[0, 2, 1, 3])  # [B, J, K, I]
+        products = op.Squeeze(op.MatMul(by_class, op.Unsqueeze(decisions, axis(3))), axis(3))  # [B, J, K]
+        return op.Transpose(products, perm=[0, 2, 1])
+
+    def messages(sent: Any, pairwise: Any) -> Any:
+        """[B, K, J', I], [J', J] → [B, K, J, I]."""
+        return op.MatMul(op.Transpose(pairwise, perm=[1, 0]), sent)
+
+    translated = {
+        "bka,kaji->bkji": votes_of,
+        "bjk,bkji->bji": sums,
+        "bkj,bkji->bji": lambda weights, votes: sums(op.Transpose(weights, perm=[0, 2, 1]), votes),
+        "bkji,bji->bkj": agreements,
+        "bkhi,hj->bkji": messages,
+    }
 
     def einsum(equation: str, tensors: Any, path: Any = None) -> Any:
-        if equation == "bka,kaji->bkji":
-            capsules, weight = tensors  # [B, K, A], [K, A, J, I]
-            classes, attributes = weight.shape[2], weight.shape[3]
-            flat = op.Reshape(weight, op.Constant(value_ints=[0, 0, -1]))  # [K, A, J·I]
-            votes = op.MatMul(op.Transpose(capsules, perm=[1, 0, 2]), flat)  # [K, B, J·I]
-            shape = op.Constant(value_ints=[0, 0, int(classes), int(attributes)])
-            return op.Reshape(op.Transpose(votes, perm=[1, 0, 2]), shape)  # [B, K, J, I]
-        if equation == "bkji,bji->bkj":
-            votes, decisions = tensors
-            products = op.Mul(votes, op.Unsqueeze(decisions, op.Constant(value_ints=[1])))  # [B, K, J, I]
-            return op.ReduceSum(products, op.Constant(value_ints=[3]), keepdims=0)  # [B, K, J]
-        return op.Einsum(*tensors, equation=equation)
+        own = translated.get(equation)
+        return op.Einsum(*tensors, equation=equation) if own is None else own(*tensors)
 
     return einsum
-
-
-def _cumulative_product() -> Any:
-    """Return ONNX's operators for a cumulative product; the exporter's own multiplies K × K numbers.
-
-    exp(Σ log|x|) · (−1)^(number of factors below 0): exact for the signs that CORR multiplies.
-    """
-    op: Any = import_extra("onnxscript", "onnx", "export --to onnx").opset18
-
-    def product(values: Any, dim: int, dtype: Any = None) -> Any:
-        axis, zero = op.Constant(value_int=dim), op.CastLike(op.Constant(value_float=0.0), values)
-        size = op.Exp(op.CumSum(op.Log(op.Abs(values)), axis))
-        negative = op.CumSum(op.CastLike(op.Less(values, zero), values), axis)
-        odd = op.Mod(negative, op.CastLike(op.Constant(value_float=2.0), values), fmod=1)
-        return op.Mul(size, op.Sub(op.CastLike(op.Constant(value_float=1.0), values), op.Add(odd, odd)))
-
-    return product
 
 
 class _silent:

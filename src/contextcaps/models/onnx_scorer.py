@@ -5,6 +5,7 @@ import json
 import os
 import weakref
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +95,15 @@ class OnnxScorer:
         """The device that computes."""
         return "cpu"
 
+    @property
+    def takes_any_size(self) -> bool:
+        """Return whether images may have another size than the configuration's."""
+        sides = next(each.shape for each in self._made.get_inputs() if each.name == "images")[2:]
+        return not any(isinstance(side, int) for side in sides)
+
     def scores(self, images: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
         with memory_for(len(images), self.device):
-            pieces = [
-                self._run(images[start : start + _IMAGES_AT_ONCE], known, ["scores"])[0]
-                for start in range(0, len(images), _IMAGES_AT_ONCE)
-            ]
+            pieces = self._pieces(images, known)
         scores = np.concatenate(pieces) if pieces else np.zeros((0, self.config.num_classes), np.float32)
         if scores.shape != (len(images), self.config.num_classes):
             raise ModelFileError(
@@ -107,6 +111,21 @@ class OnnxScorer:
                 f"{self.config.num_classes} classes, as its metadata name; export it again"
             )
         return scores
+
+    def _pieces(self, images: np.ndarray, known: np.ndarray | None) -> list[np.ndarray]:
+        """Return the scores of a few images each, of several such pieces at once: no thread then waits for another."""
+
+        def scored(start: int) -> np.ndarray:
+            return self._run(images[start : start + _IMAGES_AT_ONCE], known, ["scores"])[0]
+
+        starts = range(0, len(images), _IMAGES_AT_ONCE)
+        at_once = min(self._threads, len(starts))
+        if at_once < 2:
+            return [scored(start) for start in starts]
+        if self._made is None:
+            self._made = self._session()  # one for all
+        with ThreadPoolExecutor(at_once, "score") as pool:
+            return list(pool.map(scored, starts))
 
     def parts(self, image: np.ndarray, *known: np.ndarray | None) -> list[LogitParts]:
         self.require_explainable()
@@ -149,9 +168,10 @@ class OnnxScorer:
             raise
         except Exception as error:  # its classes are many, and derive from Exception alone
             why = " ".join(str(error).split())[:300]
-            newer = f"it needs version {self._file.opset} of ONNX's operators; " if "opset" in why.lower() else ""
+            if "opset" in why.lower():
+                why = f"it needs version {self._file.opset} of ONNX's operators"
             raise ModelFileError(
-                f"{self.path}: ONNX Runtime {ort.__version__} cannot load it: {newer}{why}; install a newer one, or "
+                f"{self.path}: ONNX Runtime {ort.__version__} cannot load it: {why}; install a newer one, or "
                 "export the model again"
             ) from None
 

@@ -70,7 +70,7 @@ def export(
         data: a source of images to compare on, besides noise; drawn scenes by default.
 
     Raises:
-        ImportError: the extra `onnx` is missing.
+        ImportError: the extra `train` or `onnx` is missing.
         ModelFileError: there is no model.
         ValueError: it cannot be exported, or the file does not compute what PyTorch does; no file is written.
     """
@@ -80,6 +80,7 @@ def export(
     if path.suffix != _SUFFIXES[to]:
         raise ValueError(f"--out {path}: expected a name that ends in {_SUFFIXES[to]}")
     require_place(path, "--out")
+    import_extra("torch", "train,onnx" if to == "onnx" else "train", f"export --to {to}")
     if to == "onnx":
         import_extra("onnxscript", "onnx", "export --to onnx")
     network, trained = load_model(model)
@@ -126,14 +127,17 @@ def _write_torch(network: "CapsuleNetwork", trained: "Trained | None", path: Pat
 
     module = onnx_export.Exported(network.folded(begins_with_zeros=False), explain).eval()
     inputs = tuple(each for each in onnx_export.example_of(network) if each is not None)
-    batch = torch.export.Dim("batch")
-    axes = tuple({0: batch} for _ in inputs)
-    try:
-        with torch.no_grad():
-            program = torch.export.export(module, inputs, dynamic_shapes=axes)
-    except Exception as error:  # the exporter's own classes derive from Exception alone
-        why = " ".join(str(error).split())[:300]
-        raise ValueError(f"export: {network.config.model} cannot be written by torch.export ({why})") from error
+    choices = onnx_export.axes_of(network)
+    for axes in choices:
+        try:
+            with torch.no_grad():
+                program = torch.export.export(module, inputs, dynamic_shapes=tuple(axes.values()))
+            break
+        except Exception as error:  # the exporter's own classes derive from Exception alone
+            if axes is not choices[-1]:
+                continue
+            why = " ".join(str(error).split())[:300]
+            raise ValueError(f"export: {network.config.model} cannot be written by torch.export ({why})") from error
     document = {
         "format": ONNX_FORMAT,
         "config": {"format": FORMAT, **network.config.to_dict()},
@@ -147,7 +151,7 @@ def _compared(path: Path, expected: "TorchScorer", images: np.ndarray, explain: 
     """Compare a file with PyTorch, as tagging will open it; return the largest difference of a score."""
     scorer, _ = open_onnx_file(path)
     most = 0.0
-    for batch, known in _cases(expected, images):
+    for batch, known in _cases(expected, images, scorer.takes_any_size):
         found, wanted = scorer.scores(batch, known), expected.scores(batch, known)
         most = max(most, float(np.abs(found - wanted).max()))
         if not np.isfinite(found).all() or most > TOLERANCE:
@@ -181,12 +185,19 @@ def _compared_torch(path: Path, expected: "TorchScorer", images: np.ndarray) -> 
     return most
 
 
-def _cases(expected: "TorchScorer", images: np.ndarray) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return batches of one image, of some, and of an odd number of noise; the last with a known label, if it can."""
+def _cases(
+    expected: "TorchScorer", images: np.ndarray, any_size: bool = False
+) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """Return batches of one image, of some, and of an odd number of noise; the last with a known label, if it can.
+
+    With `any_size` one of noise that is larger comes first.
+    """
     random = np.random.default_rng(0)
-    noise: Any = random.integers(0, 256, (3, *images.shape[1:]), dtype=np.uint8)
+    height, width = images.shape[2:]
+    noise: Any = random.integers(0, 256, (3, 3, height, width), dtype=np.uint8)
+    larger: Any = random.integers(0, 256, (1, 3, height + 32, width + 65), dtype=np.uint8)
     known = None
     if expected.config.takes_known:
         known = np.full(expected.config.num_classes, np.nan, np.float32)
         known[0] = 1
-    return [(images[:1], None), (images, None), (noise, known)]
+    return [*([(larger, None)] if any_size else []), (images[:1], None), (images, None), (noise, known)]

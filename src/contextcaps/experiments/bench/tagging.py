@@ -6,8 +6,6 @@ import io
 import itertools
 import math
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,19 +21,29 @@ import torch
 from contextcaps.atomic import write_atomically
 from contextcaps.data.decoding import default_workers, map_in_order
 from contextcaps.documents import Column, Table, number, significant
+from contextcaps.experiments.bench.installed import installed_bytes
+from contextcaps.experiments.bench.int8 import quantize
 from contextcaps.experiments.bench.measuring import in_own_process
+from contextcaps.experiments.bench.new_processes import cold_start, peak_of_tagging
 from contextcaps.experiments.bench.outcome import Outcome, machine_facts, make_folder, say
 from contextcaps.experiments.bench.photographs import DRAWN, draw_photographs
 from contextcaps.models.loading import DEFAULT_MODEL
+from contextcaps.models.runtime import is_installed
 from contextcaps.models.torch_scorer import TorchScorer
 from contextcaps.tagging import NotAnImage, Tagger, find_images, load
+from contextcaps.tagging.export import export
 from contextcaps.tagging.pixels import pixels_of
 from contextcaps.training.memory import peak_memory
 
 __all__ = ["TaggingBench", "TaggingRow", "run_tagging_bench"]
 
-Way = Literal["onnx", "torch", "compiled"]
-WAYS: dict[Way, str] = {"onnx": "ONNX Runtime", "torch": "PyTorch", "compiled": "PyTorch, compiled"}
+Way = Literal["onnx", "int8", "torch", "compiled"]
+WAYS: dict[Way, str] = {
+    "onnx": "ONNX Runtime",
+    "int8": "ONNX Runtime, int8 (not offered)",
+    "torch": "PyTorch",
+    "compiled": "PyTorch, compiled",
+}
 """Who computes the network → its name in the table."""
 
 _BATCH = 64
@@ -54,8 +62,8 @@ _HOW_TO_READ = (
     "loaded. One image: in a running process, from its file to its tags. Many: files to tags; decoding alone and the "
     "network alone are parts of it. Where both run on the same cores, many images are tagged more slowly than either. "
     "Processor: time of all cores together for one of many images; other programs disturb it least. "
-    "Peak: memory of the process that tags many images, which has PyTorch imported whoever computes; on a GPU the "
-    "GPU's. "
+    "Peak: memory of a new process that tags the many images; on a GPU, and where the network is compiled, of this "
+    "benchmark's, on a GPU the GPU's. Installed: all packages that this way needs. "
     "Brackets: the fastest and the slowest repetition. Compiled: by `torch.compile`, whose own minutes do not count."
 )
 
@@ -82,6 +90,8 @@ class TaggingRow:
     """Rate of the network alone, in the batches of tagging."""
     peak: float
     """Bytes."""
+    installed: float
+    """Bytes of all packages that it needs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +119,7 @@ def run_tagging_bench(
         seconds: to spend on single images, at least.
         out: the folder; files of the same names in it are replaced.
         progress: a line for each measurement on the error stream.
-        compiled: measure `torch.compile`, too, which takes some minutes.
+        compiled: measure `torch.compile` and 8 bits, too, which takes some minutes.
 
     Raises:
         ModelFileError: there is no such model.
@@ -120,16 +130,28 @@ def run_tagging_bench(
     ways: list[Way] = ["torch", "compiled"] if compiled else ["torch"]
     if tagger.device == "cpu":  # it has a graph, and no GPU computes
         ways.insert(0, "onnx")
+        if compiled and is_installed("onnx") and is_installed("onnxscript") and not model.endswith(".onnx"):
+            ways.insert(1, "int8")
+    installed = {"onnx": installed_bytes("contextcaps"), "torch": installed_bytes("contextcaps", "torch")}
     rows = []
     with tempfile.TemporaryDirectory(prefix="contextcaps-bench-") as temporary:
         for name, files in _chosen(images, Path(temporary)).items():
             for way in ways:
+                opened, runtime = model, "onnx" if way in ("onnx", "int8") else "torch"
+                if way == "int8":
+                    say(f"{name}, {WAYS[way]}: exporting, quantizing", progress)
+                    opened = _in_8_bits(model, tagger, files, Path(temporary) / "int8.onnx")
                 cold_starts: tuple[float, ...] = ()
                 if way != "compiled":
                     say(f"{name}, {WAYS[way]}: new processes", progress)
-                    cold_starts = tuple(cold_start(model, files[0], device, way) for _ in range(_STARTS))
+                    cold_starts = tuple(cold_start(opened, files[0], device, runtime) for _ in range(_STARTS))
                 say(f"{name}, {WAYS[way]}: one image, and {_MANY} images {_REPETITIONS} times", progress)
-                rows.append(in_own_process(measure_tagging, name, way, cold_starts, model, files, device, seconds))
+                row = in_own_process(measure_tagging, name, way, cold_starts, opened, files, device, seconds)
+                peak = math.nan
+                if way != "compiled" and str(tagger.device) == "cpu":
+                    peak = peak_of_tagging(opened, _cycled(files), device, runtime)
+                kept = row.peak if math.isnan(peak) else peak
+                rows.append(dataclasses.replace(row, peak=kept, installed=installed[runtime]))
     config = tagger.config
     height, width = config.image_size
     facts = {
@@ -147,33 +169,19 @@ def run_tagging_bench(
     return TaggingBench(folder, facts, (table,), (folder / "tagging.csv", folder / "tagging.md"), tuple(rows))
 
 
-_FIRST_TAG = """
-import sys, contextcaps
-image, model, device, runtime = sys.argv[1:]
-(tagging,) = contextcaps.load(model, device, runtime).tag(image, on_bad="stop")
-print(tagging, flush=True)
-"""
-"""What a new process does: as `contextcaps tag`, which has no flag for who computes."""
+def _cycled(files: Sequence[Path], count: int | None = None) -> list[Path]:
+    """Return as many files as one measurement takes, in turn."""
+    return list(itertools.islice(itertools.cycle(files), _MANY if count is None else count))
 
 
-def cold_start(model: str, image: Path, device: str, way: Way) -> float:
-    """Return the seconds from the start of a new process to the tags of its first image.
-
-    Raises:
-        ValueError: it failed.
-    """
-    command = [sys.executable, "-c", _FIRST_TAG, str(image), model, device, way]
-    with tempfile.TemporaryFile() as errors:
-        began = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
-            assert process.stdout is not None
-            row = process.stdout.readline()
-            taken = time.perf_counter() - began
-        if process.returncode or not row:
-            errors.seek(0)
-            (*_, last) = errors.read().decode(errors="replace").splitlines() or [row.decode(errors="replace")]
-            raise ValueError(f"{image}: it could not be tagged with {model}: {last.strip()}")
-    return taken
+def _in_8_bits(model: str, tagger: Tagger, files: Sequence[Path], into: Path) -> str:
+    """Write a model in 8 bits, with ranges from these photographs, and return its path; once."""
+    if not into.exists():
+        whole, size = into.with_name("fp32.onnx"), tagger.config.image_size
+        export(model, out=whole)
+        chosen = [pixels_of(file, size) for file in _cycled(files, _BATCH)]
+        quantize(whole, into, np.stack(chosen), tagger.config)
+    return str(into)
 
 
 def measure_tagging(
@@ -186,11 +194,11 @@ def measure_tagging(
     seconds: float,
 ) -> TaggingRow:
     """Measure single images and many of them in this process, whose memory counts."""
-    tagger = load(model, device, "onnx" if way == "onnx" else "torch")
+    tagger = load(model, device, "onnx" if way in ("onnx", "int8") else "torch")
     if way == "compiled":
         scorer = cast(TorchScorer, tagger.scorer)
         scorer.compile()
-    many = list(itertools.islice(itertools.cycle(files), _MANY))
+    many = _cycled(files)
     for file in files[:2]:  # a warm-up
         tagger.tag(file, on_bad="stop")
     if way == "compiled":
@@ -203,7 +211,7 @@ def measure_tagging(
     processor = (time.process_time() - began) / (_REPETITIONS * _MANY)
     peak = float(peak_memory()["bytes"]) or math.nan
     decoding, network = (statistics.median(each) for each in _alone(tagger, many))
-    return TaggingRow(name, way, cold_starts, tuple(latencies), rates, processor, decoding, network, peak)
+    return TaggingRow(name, way, cold_starts, tuple(latencies), rates, processor, decoding, network, peak, math.nan)
 
 
 def _alone(tagger: Tagger, many: Sequence[Path]) -> tuple[list[float], list[float]]:
@@ -234,6 +242,7 @@ def tagging_table(rows: Sequence[TaggingRow]) -> Table:
         Column("network alone", lambda rate: number(rate, 1)),
         Column("processor, ms/image", lambda seconds: significant(1e3 * seconds)),
         Column("peak, MiB", lambda size: number(size / 2**20)),
+        Column("installed, MB", lambda size: number(size / 1e6)),
     )
     cells = []
     for row in rows:
@@ -249,6 +258,7 @@ def tagging_table(rows: Sequence[TaggingRow]) -> Table:
                 row.network,
                 row.processor,
                 row.peak,
+                row.installed,
             )
         )
     return Table("Tagging", columns, cells, (_HOW_TO_READ,))
