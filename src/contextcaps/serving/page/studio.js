@@ -63,7 +63,7 @@ async function eachOf(items, work) {
 async function answer(photos, name, yes) {
   photos = photos.filter((photo) => photo.scores && (photo.known[name] ?? null) !== yes);
   if (!photos.length) return;
-  album.remember(photos);
+  album.remember(photos, `${name}: ${yes === null ? "nothing said" : yes ? "yes" : "no"}`);
   await eachOf(photos, (photo) => {
     const known = { ...photo.known };
     if (yes === null) delete known[name]; else known[name] = yes;
@@ -105,8 +105,8 @@ function busy(more) {
 async function undo() {
   const last = album.history.pop();
   if (!last) return;
-  $("undo").disabled = !album.history.length;
-  await eachOf(last.filter(([photo]) => album.photos.includes(photo)), ([photo, known]) => tell(photo, known));
+  drawUndo();
+  await eachOf(last.before.filter(([photo]) => album.photos.includes(photo)), ([photo, known]) => tell(photo, known));
 }
 
 async function ask() {
@@ -180,6 +180,11 @@ function draw() {
   drawPanel();
 }
 
+function drawUndo() {
+  $("undo").disabled = !album.history.length;
+  $("undo").title = album.history.length ? `Take back “${album.history.at(-1).what}”` : "";
+}
+
 let isDue = false;
 function drawAlbumSoon() {
   if (isDue) return;
@@ -189,8 +194,8 @@ function drawAlbumSoon() {
 
 function drawAlbum() {
   $("album").hidden = album.photos.length === 0;
-  $("grid").hidden = album.photos.length < 2;
-  $("undo").disabled = !album.history.length;
+  for (const id of ["grid", "batch", "show"]) $(id).hidden = album.photos.length < 2;
+  drawUndo();
   if (!album.photos.length || !album.model) return;
   drawFilter($("filter"), album);
   drawGrid($("grid"), album, $("filter").value, select);
@@ -228,12 +233,18 @@ function drawQuestion() {
     button.type = "button";
     button.textContent = "Ask me";
     button.id = "ask";
-    button.title = "The question whose answer settles most";
     button.addEventListener("click", ask);
-    return box.replaceChildren(button);
+    const hint = document.createElement("span");
+    hint.className = "quiet";
+    hint.textContent = " what would settle most of the other classes";
+    return box.replaceChildren(button, hint);
   }
   const text = document.createElement("p"), name = question.name;
-  text.textContent = name ? `Is there: ${name}? The answer is expected to settle ${question.bits.toFixed(1)} bits.` : "Nothing is left to ask.";
+  const worth = document.createElement("span");
+  worth.className = "quiet";
+  worth.textContent = question.bits < 0.005 ? " Whatever the answer is, it will hardly move the others." : ` The answer is expected to settle ${question.bits.toFixed(2)} bits of the others.`;
+  text.textContent = name ? `Is there: ${name}?` : "Nothing is left to ask: you have said all.";
+  if (name) text.append(worth);
   const buttons = name ? [["Yes", true], ["No", false]].map(([word, yes]) => {
     const each = document.createElement("button");
     each.type = "button";
@@ -299,6 +310,7 @@ function keys(event) {
   const isTyping = event.target.matches("input:not([type=range]), select");
   const row = document.activeElement?.closest?.(".tag");
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !isTyping) { event.preventDefault(); undo(); return; }
+  if (event.target.id === "search" && ["ArrowDown", "Enter"].includes(event.key)) { event.preventDefault(); $("tags").querySelector(".name")?.focus(); return; }
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
   if (event.key === "/") { event.preventDefault(); $("search").focus(); }
   else if (event.key === "ArrowRight") step(1);
