@@ -340,8 +340,10 @@ function wire() {
   document.addEventListener("paste", (event) => { if (event.clipboardData.files.length) addFiles(event.clipboardData.files); });
   document.addEventListener("keydown", keys);
   $("tags").addEventListener("click", (event) => {
-    const name = event.target.closest(".name") && event.target.closest(".tag").dataset.name;
-    if (name) pinned = pinned === name ? null : name;
+    const name = event.target.closest(".answers") ? null : event.target.closest(".tag")?.dataset.name;
+    if (!name) return;
+    pinned = pinned === name ? null : name;
+    show(name);
   });
   $("undo").addEventListener("click", undo);
   $("theme").addEventListener("click", turnTheme);

@@ -36,7 +36,7 @@ function rowOf(album, photo, name, says) {
   const row = document.createElement("li"), score = photo.scores[name], known = photo.known[name];
   row.className = `tag ${album.isTag(photo, name) ? "" : "low"} ${known === false ? "rejected" : ""}`;
   row.dataset.name = name;
-  const label = button("name", name, () => says.show(name));
+  const label = button("name", name);
   label.dataset.part = "name";
   label.setAttribute("aria-label", `${name}, ${known === undefined ? `score ${score.toFixed(2)}` : known ? "you said yes" : "you said no"}: show its evidence`);
   const what = document.createElement("span"), number = document.createElement("span");
@@ -85,7 +85,7 @@ function button(kind, text, press) {
   made.type = "button";
   made.className = kind;
   made.textContent = text;
-  made.addEventListener("click", press);
+  if (press) made.addEventListener("click", press);
   return made;
 }
 
