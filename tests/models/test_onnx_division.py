@@ -86,6 +86,7 @@ def test_what_cannot_be_divided() -> None:
         graph(helper.make_node("Neg", ["images"], ["passed"]), helper.make_node("Add", ["passed", "known"], ["scores"]))
     )
     assert found is not None
-    assert (found.passed, found.told) == (("passed",), ("scores",))
+    assert (found.passed, found.added, found.told) == (("passed",), ("passed",), ("scores",))
+    assert divide(b"\x3a\x03\x0a\x01\xff") is divide(found.whole[:100]) is divide(b"") is None  # damaged
     assert [each.name for each in onnx.load_from_string(found.rest).graph.input] == ["passed", "known"]
     assert [each.name for each in onnx.load_from_string(found.whole).graph.output] == ["scores", "passed"]

@@ -204,7 +204,14 @@ def test_many_photographs(page, engine, photographs) -> None:
     most, count = re.fullmatch(r"(.+) \((\d+)\)", options[1]).groups()
     page.run("filter.value = arguments[0]; filter.dispatchEvent(new Event('change'))", most)
     assert len(page.all("#grid li")) == int(count)
+    names = page.run(
+        "return [...document.querySelectorAll('#grid button')].map((each) => each.ariaLabel.split(':')[0])"
+    )
+    while page.one("#next").is_enabled():
+        page.one("#next").click()
+    assert page.one("#photo-name").text == names[-1]  # from one that is shown to the next
     page.run("filter.value = ''; filter.dispatchEvent(new Event('change'))")
+    page.one("#grid button").click()
     page.one("#batch-class").send_keys("car")
     page.one("#batch-yes").click()
     page.until(lambda: "car (7)" in page.texts("#filter option"))
@@ -262,9 +269,11 @@ def test_the_keyboard_alone(page, photographs) -> None:
 
 def test_another_model(page, photographs) -> None:
     page.drop(photographs[:1])
+    page.answer("car", "no")
     page.run("model.value = 'plain'; model.dispatchEvent(new Event('change'))")
     page.until(lambda: len(page.scores()) == 5 and page.one("#question").get_attribute("hidden") is not None)
     before = page.scores()
+    assert before["car"] == "no"  # what was said stays
     page.answer("oven", "yes")  # noted, but it moves nothing
     assert {**before, "oven": "yes"} == page.scores()
 

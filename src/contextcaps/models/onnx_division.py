@@ -10,7 +10,7 @@ An ONNX file is a protocol buffer (`contextcaps.models.onnx_file`); nodes are co
 import dataclasses
 from collections.abc import Iterable
 
-from contextcaps.models.onnx_file import fields, message
+from contextcaps.models.onnx_file import _fields, _message
 
 __all__ = ["Division", "divide"]
 
@@ -33,6 +33,8 @@ class Division:
     """Takes `passed` and `known`; gives `told`."""
     passed: tuple[str, ...]
     """Names of the values, [B, …] of float32, at which the second begins."""
+    added: tuple[str, ...]
+    """Those of them that the undivided graph does not give."""
     told: tuple[str, ...]
     """Names of the outputs that depend on known labels."""
     weights: frozenset[str]
@@ -48,7 +50,14 @@ class _Node:
 
 
 def divide(content: bytes) -> Division | None:
-    """Divide a graph that takes `images` and `known`; None where it cannot be, such as one with loops."""
+    """Divide a graph that takes `images` and `known`; None where it cannot be: one with loops, or a damaged one."""
+    try:
+        return _divided(content)
+    except ValueError:  # ONNX Runtime says what is wrong with it
+        return None
+
+
+def _divided(content: bytes) -> Division | None:
     nodes, weights, outputs = _read(_graph_of(content))
     if any(node.has_graph for node in nodes):
         return None
@@ -69,21 +78,24 @@ def divide(content: bytes) -> Division | None:
     graph += b"".join(_field(_INPUT, _value(name)) for name in (*passed, "known"))
     graph += b"".join(_field(_OUTPUT, bytes(value)) for name, value in outputs.items() if name in told)
     rest = b"".join(
-        _field(number, value) for number, value in fields(memoryview(content)) if number not in (_GRAPH, _METADATA)
+        _field(number, value) for number, value in _fields(memoryview(content)) if number not in (_GRAPH, _METADATA)
     )
     # A message that is there twice is one: so outputs are added behind all others.
-    added = b"".join(_field(_OUTPUT, _field(1, name.encode())) for name in passed)
+    added = tuple(name for name in passed if name not in outputs)
+    more = b"".join(_field(_OUTPUT, _field(1, name.encode())) for name in added)
     return Division(
-        content + _field(_GRAPH, added),
+        content + _field(_GRAPH, more),
         rest + _field(_GRAPH, graph),
         passed,
+        added,
         tuple(name for name in outputs if name in told),
         frozenset(weights.keys() & needed),
     )
 
 
 def _graph_of(content: bytes) -> memoryview:
-    return next(message(value) for number, value in fields(memoryview(content)) if number == _GRAPH)
+    graphs = (_message(value) for number, value in _fields(memoryview(content)) if number == _GRAPH)
+    return next(graphs, memoryview(b""))
 
 
 def _read(graph: memoryview) -> tuple[list[_Node], dict[str, memoryview], dict[str, memoryview]]:
@@ -91,25 +103,25 @@ def _read(graph: memoryview) -> tuple[list[_Node], dict[str, memoryview], dict[s
     nodes: list[_Node] = []
     weights: dict[str, memoryview] = {}
     outputs: dict[str, memoryview] = {}
-    for number, value in fields(graph):
+    for number, value in _fields(graph):
         if number == _NODE:
-            nodes.append(_node(message(value)))
+            nodes.append(_node(_message(value)))
         elif number == _INITIALIZER:
-            weights[_text(message(value), _TENSOR_NAME)] = message(value)
+            weights[_text(_message(value), _TENSOR_NAME)] = _message(value)
         elif number == _OUTPUT:
-            outputs[_text(message(value), 1)] = message(value)
+            outputs[_text(_message(value), 1)] = _message(value)
     return nodes, weights, outputs
 
 
 def _node(content: memoryview) -> _Node:
     inputs, outputs, has_graph = [], [], False
-    for number, value in fields(content):
+    for number, value in _fields(content):
         if number == _NODE_INPUT:
-            inputs.append(bytes(message(value)).decode())
+            inputs.append(bytes(_message(value)).decode())
         elif number == _NODE_OUTPUT:
-            outputs.append(bytes(message(value)).decode())
+            outputs.append(bytes(_message(value)).decode())
         elif number == _ATTRIBUTE:
-            has_graph |= any(inner in _SUBGRAPHS for inner, _ in fields(message(value)))
+            has_graph |= any(inner in _SUBGRAPHS for inner, _ in _fields(_message(value)))
     return _Node(content, tuple(filter(None, inputs)), tuple(filter(None, outputs)), has_graph)
 
 
@@ -123,7 +135,7 @@ def _reached(name: str, nodes: Iterable[_Node]) -> set[str]:
 
 
 def _text(content: memoryview, field: int) -> str:
-    return next((bytes(message(value)).decode() for number, value in fields(content) if number == field), "")
+    return next((bytes(_message(value)).decode() for number, value in _fields(content) if number == field), "")
 
 
 def _value(name: str) -> bytes:

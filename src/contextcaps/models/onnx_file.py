@@ -14,7 +14,7 @@ from pathlib import Path
 from contextcaps.models.files import ModelFileError, home_of
 from contextcaps.plain_files import MOST_BYTES, NotPlain, require_plain
 
-__all__ = ["OnnxFile", "fields", "message", "read_onnx_file", "require_sealed", "sealed"]
+__all__ = ["OnnxFile", "read_onnx_file", "require_sealed", "sealed"]
 
 _SEAL = b"contextcaps-crc32"
 """Key of the metadata's last entry: the checksum of all bytes before it."""
@@ -108,18 +108,18 @@ def require_sealed(path: Path, content: bytes) -> None:
 def _read_model(found: OnnxFile) -> None:
     content = memoryview(found.content)
     has_graph, metadata_bytes = False, 0
-    for field, value in fields(content):
+    for field, value in _fields(content):
         if field == _GRAPH:
             has_graph = True
-            _read_graph(found, message(value), 0)
+            _read_graph(found, _message(value), 0)
         elif field == _OPSET:
-            parts = dict(fields(message(value)))
+            parts = dict(_fields(_message(value)))
             version = parts.get(_VALUE, 0)
-            if not bytes(message(parts.get(_KEY, memoryview(b"")))) and isinstance(version, int):
+            if not bytes(_message(parts.get(_KEY, memoryview(b"")))) and isinstance(version, int):
                 found.opset = version
         elif field == _METADATA:
-            parts = dict(fields(message(value)))
-            key, text = (bytes(message(parts.get(each, memoryview(b"")))) for each in (_KEY, _VALUE))
+            parts = dict(_fields(_message(value)))
+            key, text = (bytes(_message(parts.get(each, memoryview(b"")))) for each in (_KEY, _VALUE))
             metadata_bytes += len(key) + len(text)
             if metadata_bytes > MOST_BYTES:
                 raise _Damaged(f"more than {MOST_BYTES:,} bytes of metadata")
@@ -131,36 +131,36 @@ def _read_model(found: OnnxFile) -> None:
 def _read_graph(found: OnnxFile, graph: memoryview, depth: int) -> None:
     if depth > _MOST_DEPTH:
         raise _Damaged("graphs nested too deeply")
-    for field, value in fields(graph):
+    for field, value in _fields(graph):
         if field == _NODE:
             found.nodes += 1
             if found.nodes > _MOST_NODES:
                 raise _Damaged(f"more than {_MOST_NODES:,} operators")
-            for inner, attribute in fields(message(value)):
+            for inner, attribute in _fields(_message(value)):
                 if inner == _ATTRIBUTE:
-                    _read_attribute(found, message(attribute), depth)
+                    _read_attribute(found, _message(attribute), depth)
         elif field == _INITIALIZER:
-            _read_tensor(found, message(value))
+            _read_tensor(found, _message(value))
         elif field == _SPARSE:
             raise _Damaged("it has sparse weights, which contextcaps export never writes")
 
 
 def _read_attribute(found: OnnxFile, attribute: memoryview, depth: int) -> None:
-    for field, value in fields(attribute):
+    for field, value in _fields(attribute):
         if field in (_TENSOR, _TENSORS):
-            _read_tensor(found, message(value))
+            _read_tensor(found, _message(value))
         elif field in (_SUBGRAPH, _SUBGRAPHS):
-            _read_graph(found, message(value), depth + 1)
+            _read_graph(found, _message(value), depth + 1)
 
 
 def _read_tensor(found: OnnxFile, tensor: memoryview) -> None:
     dims: list[int] = []
     name, is_external = "", False
-    for field, value in fields(tensor):
+    for field, value in _fields(tensor):
         if field == _DIMS:
             dims += [value] if isinstance(value, int) else _packed(value)
         elif field == _TENSOR_NAME:
-            name = bytes(message(value)).decode()
+            name = bytes(_message(value)).decode()
         elif field == _EXTERNAL or (field == _LOCATION and value == 1):
             is_external = True
     if math.prod(dims) > _MOST_NUMBERS:  # sides below 0 are 64-bit numbers above it
@@ -169,7 +169,7 @@ def _read_tensor(found: OnnxFile, tensor: memoryview) -> None:
         found.external[name] = tuple(dims)
 
 
-def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """Yield the number and the value of each field of a message; values of 32 and 64 bits as bytes."""
     place, end = 0, len(message)
     while place < end:
@@ -213,7 +213,7 @@ def _packed(values: memoryview) -> list[int]:
     return found
 
 
-def message(value: int | memoryview) -> memoryview:
+def _message(value: int | memoryview) -> memoryview:
     if isinstance(value, int):
         raise _Damaged("a number where a message is expected")
     return value

@@ -90,11 +90,12 @@ class OnnxScorer:
         self._division = divide(file.content) if config.takes_known else None
         self._made: Any = self._session()
         self._rest: Any = None  # of the part that sees known labels, made when it is first needed
-        passed = () if self._division is None else self._division.passed
-        self._outputs = [each.name for each in self._made.get_outputs() if each.name not in passed]
+        passed, added = ((), ()) if self._division is None else (self._division.passed, self._division.added)
+        self._outputs = [each.name for each in self._made.get_outputs() if each.name not in added]
         self._check()
-        if not all(_is_row(each) for each in self._made.get_outputs() if each.name in passed):
-            self._division = None
+        self._can_be_told = bool(passed) and all(
+            _is_row(each) for each in self._made.get_outputs() if each.name in passed
+        )
         _scorers.add(self)
 
     @property
@@ -127,12 +128,12 @@ class OnnxScorer:
     @property
     def can_be_told(self) -> bool:
         """Return whether known labels can be told of an image that is computed already: `untold`, `told`."""
-        return self._division is not None
+        return self._can_be_told
 
     def untold(self, image: np.ndarray) -> dict[str, np.ndarray]:
         """Compute all of an image [3, H, W] that no known label changes: name → values, without the batch's axis."""
         division = self._require_division()
-        names = [*division.passed, *(name for name in self._outputs if name not in division.told)]
+        names = list(dict.fromkeys([*division.passed, *(each for each in self._outputs if each not in division.told)]))
         return {name: each[0] for name, each in zip(names, self._run(image[None], None, names), strict=True)}
 
     def told(self, untold: Mapping[str, np.ndarray], known: np.ndarray) -> np.ndarray:
@@ -198,7 +199,7 @@ class OnnxScorer:
         return np.full(self.config.num_classes, np.nan, np.float32)
 
     def _require_division(self) -> Division:
-        if self._division is None:
+        if self._division is None or not self._can_be_told:
             raise ValueError(f"{self.path}: its graph cannot be divided at known labels")
         return self._division
 

@@ -40,7 +40,7 @@ async function tagOne(photo) {
   try {
     if (photo.file.size > largest) throw new Error(`larger than ${Math.round(largest / 2 ** 20)} MB, which this server takes`);
     let row = await sendPhotograph(photo, album.model.name);
-    if (Object.keys(photo.known).length) row = await tellKnown(photo, album.model.name, photo.known, photo.known);
+    if (album.model.takes_known && Object.keys(photo.known).length) row = await tellKnown(photo, album.model.name, photo.known, photo.known);
     if (turn !== photo.turn) return;
     Object.assign(photo, { scores: row.scores, state: "ready", error: null, before: null, moves: [] });
   } catch (error) {
@@ -200,9 +200,9 @@ function drawAlbum() {
   drawFilter($("filter"), album);
   drawGrid($("grid"), album, $("filter").value, select);
   drawProgress($("progress"), $("progress-says"), album);
-  const place = album.photos.indexOf(album.current);
+  const shown = album.shown($("filter").value), place = shown.indexOf(album.current);
   $("previous").disabled = place <= 0;
-  $("next").disabled = place < 0 || place === album.photos.length - 1;
+  $("next").disabled = place === shown.length - 1;
 }
 
 function drawPanel() {
@@ -266,7 +266,7 @@ function say(text) {
 // ---------- what a person does
 
 function step(by) {
-  const next = album.photos[album.photos.indexOf(album.current) + by];
+  const shown = album.shown($("filter").value), next = shown[shown.indexOf(album.current) + by];
   if (next) select(next);
 }
 
@@ -293,7 +293,11 @@ function chooseModel(name) {
   album.model = models.find((model) => model.name === name);
   album.history = [];
   $("classes").replaceChildren(...album.model.classes.map((each) => new Option(each, each)));
-  for (const photo of album.photos) Object.assign(photo, { scores: null, known: {}, moves: [], before: null, error: null });
+  $("filter").value = "";
+  for (const photo of album.photos) {
+    const known = Object.fromEntries(Object.entries(photo.known).filter(([name]) => album.model.classes.includes(name)));
+    Object.assign(photo, { scores: null, known, moves: [], before: null, error: null });
+  }
   leave();
   draw();
   return tagAll(album.photos);
