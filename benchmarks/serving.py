@@ -6,10 +6,10 @@
 
 First the photographs are tagged in bulk, as `contextcaps tag` does: that gives the right answers, and the rate that the
 server is compared with. Then so many clients at once, each on a connection of its own, send a photograph (640 × 480 to
-4000 × 3000 pixels, drawn) as soon as they have the answer to the last; one that is refused comes again when it was told
-to. An answer is wrong where it has other tags, but for scores within 1e-4 of their threshold, or a score that differs
-by more than 1e-3. Then hostile clients: slow senders, half requests, bodies of 100 MB, decompression bombs, damaged
-photographs and forms. The clients take part of the same cores.
+4000 × 3000 pixels, drawn; or those of a folder, four of ten enlarged) as soon as they have the answer to the last; one
+that is refused comes again when it was told to. An answer is wrong where it has other tags, but for scores within 1e-4
+of their threshold, or a score that differs by more than 1e-3. Then hostile clients: slow senders, half requests, bodies
+of 100 MB, decompression bombs, damaged photographs and forms. The clients take part of the same cores.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import os
 import random
@@ -36,6 +37,8 @@ import contextcaps
 from contextcaps.experiments.bench.photographs import Drawn, draw_photographs
 
 SIZES = (Drawn(640, 480, 12), Drawn(1600, 1200, 6), Drawn(4000, 3000, 2))
+BATCH = 64
+"""Photographs of a batch in bulk; the command's own."""
 BOUNDARY = "0123456789abcdef"
 
 
@@ -54,6 +57,8 @@ class Load:
     """What some clients have seen."""
 
     seconds: list[float] = dataclasses.field(default_factory=list)
+    timely: int = 0
+    """Answers that came before the time was over; the others count for waiting times only."""
     refused: int = 0
     wrong: int = 0
     broken: int = 0
@@ -75,8 +80,12 @@ class Served:
         self.port = int(found[1])
 
     def memory(self) -> float:
-        """Return the resident memory of all its processes, in MB."""
-        return sum(map(_resident, self.processes())) / 2**20
+        """Return the resident memory of all its processes, in MB; what they share counts for each."""
+        return sum(self.memory_of_each())
+
+    def memory_of_each(self) -> list[float]:
+        """Return the resident memory of each process, in MB: the one that was started, then its workers."""
+        return [_resident(each) / 2**20 for each in self.processes()]
 
     def processes(self) -> list[int]:
         return [self.process.pid, *self.workers()]
@@ -107,18 +116,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="for each number of clients")
     parser.add_argument("--workers", type=int, default=1, help="processes of the server")
     parser.add_argument("--model", default="coco80", help="a shipped model, or a folder")
-    parser.add_argument("--images", type=Path, help="a folder of JPEG files, instead of drawn ones")
+    parser.add_argument(
+        "--images", type=Path, help="a folder of JPEG files, 60 of which are sent instead of drawn ones"
+    )
     parser.add_argument("--kill", action="store_true", help="kill -9 one worker in the middle of each load")
     parser.add_argument("--no-hostile", action="store_true", help="leave hostile clients out")
     parser.add_argument("--out", type=Path, help="write all figures here, as JSON")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        files = sorted(arguments.images.glob("*.jpg"))[:200] if arguments.images else []
-        if not files:
-            files = [
-                each for place, size in enumerate(SIZES) for each in draw_photographs(Path(folder, str(place)), size)
-            ]
-        photographs = [file.read_bytes() for file in files]
+        if arguments.images:
+            photographs = mixed(sorted(arguments.images.glob("*.jpg")))
+        else:
+            drawn = [draw_photographs(Path(folder, str(place)), size) for place, size in enumerate(SIZES)]
+            photographs = [file.read_bytes() for files in drawn for file in files]
     truths, bulk = tag_in_bulk(arguments.model, photographs, min(arguments.seconds, 20))
     print(f"in bulk: {bulk:.1f} photographs/s", flush=True)
     served = Served("--model", arguments.model, "--workers", str(arguments.workers))
@@ -131,7 +141,10 @@ def main() -> None:
         for clients in arguments.clients:
             figures["loads"].append(measure(served, photographs, truths, clients, bulk, arguments))
         figures["answers"] = asyncio.run(answers(served.port, photographs[0]))
-        print("yes and no on the page: p50 {p50:.0f} ms, p95 {p95:.0f} ms".format(**figures["answers"]))
+        print("yes and no on the page: p50 {p50:.1f} ms, p95 {p95:.1f} ms".format(**figures["answers"]["told"]))
+        print("Ask me: p50 {p50:.1f} ms, p95 {p95:.1f} ms".format(**figures["answers"]["asked"]))
+        figures["memory_of_each"] = served.memory_of_each()
+        print("memory of each process, MB:", *(f"{each:.0f}" for each in figures["memory_of_each"]))
         if not arguments.no_hostile:
             before = served.memory()
             figures["hostile"] = asyncio.run(hostile(served.port, photographs[0]))
@@ -148,6 +161,23 @@ def main() -> None:
         arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
 
 
+def mixed(files: list[Path], count: int = 60) -> list[bytes]:
+    """Return photographs of a folder, spread over it: of ten, six as they are, three 1600 and one 4000 pixels long."""
+    if not files:
+        raise SystemExit("there is no JPEG file in that folder")
+    found = []
+    for place, file in enumerate(files[:: max(1, len(files) // count)][:count]):
+        longest = 0 if place % 10 < 6 else 1600 if place % 10 < 9 else 4000
+        content = io.BytesIO(file.read_bytes())
+        if longest:
+            picture = Image.open(content).convert("RGB")
+            scale = longest / max(picture.size)
+            content = io.BytesIO()
+            picture.resize((round(scale * picture.width), round(scale * picture.height))).save(content, "JPEG")
+        found.append(content.getvalue())
+    return found
+
+
 def tag_in_bulk(model: str, photographs: list[bytes], seconds: float) -> tuple[list[Truth], float]:
     """Return the right answers, and photographs a second."""
     tagger = contextcaps.load(model)
@@ -162,9 +192,10 @@ def tag_in_bulk(model: str, photographs: list[bytes], seconds: float) -> tuple[l
         }
         truths.append(Truth(scores, {tag.name for tag in tagging.tags}, doubtful))
     count, begun = 0, time.monotonic()
-    while time.monotonic() - begun < seconds:
-        for _ in tagger.tag_stream(photographs * 8):
-            count += 1
+    for _ in tagger.tag_stream(itertools.cycle(photographs), batch_size=BATCH):
+        count += 1
+        if count % BATCH == 0 and time.monotonic() - begun > seconds:
+            break
     return truths, count / (time.monotonic() - begun)
 
 
@@ -178,8 +209,22 @@ def measure(
 ) -> dict[str, Any]:
     before = served.memory()
     killed: dict[str, Any] = {}
+    by_minute: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(60)
+            by_minute.append(served.memory())
+            print(f"  after {len(by_minute)} min: {by_minute[-1]:.0f} MB", flush=True)
 
     async def run() -> Load:
+        watching = asyncio.create_task(watch())
+        try:
+            return await loaded()
+        finally:
+            watching.cancel()
+
+    async def loaded() -> Load:
         task = asyncio.create_task(load(served.port, photographs, truths, clients, arguments.seconds))
         if arguments.kill:
             await asyncio.sleep(arguments.seconds / 3)
@@ -195,20 +240,21 @@ def measure(
     times = sorted(found.seconds) or [float("nan")]
     figures = {
         "clients": clients,
-        "rate": len(found.seconds) / arguments.seconds,
+        "rate": found.timely / arguments.seconds,
         "p50": 1000 * statistics.median(times),
         "p99": 1000 * times[min(len(times) - 1, int(0.99 * len(times)))],
         "refused": found.refused,
         "broken": found.broken,
         "wrong": found.wrong,
         "statuses": found.statuses,
-        "memory": [before, served.memory()],
+        "memory": [before, (after := served.memory())],
+        "memory_by_minute": by_minute,
         **killed,
     }
     print(
         f"| {clients} | {figures['rate']:.1f} | {100 * figures['rate'] / bulk:.0f} % | {figures['p50']:.0f} | "
-        f"{figures['p99']:.0f} | {found.refused} | {found.broken} | {found.wrong} | {before:.0f} to "
-        f"{served.memory():.0f} |",
+        f"{figures['p99']:.0f} | {found.refused} | {found.broken} | {found.wrong} | {before:.0f} to {after:.0f} "
+        f"({after - before:+.0f}) |",
         flush=True,
     )
     if killed:
@@ -242,6 +288,7 @@ async def client(port: int, requests: list[bytes], truths: list[Truth], found: L
                 found.statuses[status] = found.statuses.get(status, 0) + 1
                 if status == 200:
                     found.seconds.append(time.monotonic() - begun)
+                    found.timely += time.monotonic() <= until
                     found.wrong += not is_right(json.loads(body)["results"][0], truths[place])
                 else:
                     found.refused += 1
@@ -283,25 +330,34 @@ def is_right(row: dict[str, Any], truth: Truth) -> bool:
     return near and (tags ^ truth.tags) <= truth.doubtful
 
 
-async def answers(port: int, photograph: bytes, count: int = 60) -> dict[str, float]:
-    """Measure how long a yes takes on the page, on a server with nothing else to do."""
+async def answers(port: int, photograph: bytes, count: int = 60) -> dict[str, dict[str, float]]:
+    """Measure how long a yes takes on the page, and a question, on a server with nothing else to do."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    path, seconds = f"/v1/photographs/{'0' * 32}", []
-    writer.write(head_of("PUT", path, len(photograph)) + photograph)
-    _, _, body = await answer(reader)
-    names = list(json.loads(body)["scores"])
+    path = f"/v1/photographs/{'0' * 32}"
+    told: list[float] = []
+    asked: list[float] = []
+
+    async def send(method: str, address: str, body: bytes, kind: str, seconds: list[float]) -> Any:
+        begun = time.monotonic()
+        writer.write(head_of(method, address, len(body), kind) + body)
+        status, _, content = await answer(reader)
+        seconds.append(1000 * (time.monotonic() - begun))
+        assert status == 200, (address, status)
+        return json.loads(content)
+
+    names = list((await send("PUT", path, photograph, "application/octet-stream", []))["scores"])
     known: dict[str, bool] = {}
     for place in range(count):
-        begun, since = time.monotonic(), dict(known)
+        since = dict(known)
         known[names[place % len(names)]] = place < len(names) and place % 3 == 0
-        told = json.dumps({"known": known, "since": since}).encode()
-        writer.write(head_of("POST", path, len(told), "application/json") + told)
-        status, _, _ = await answer(reader)
-        assert status == 200, status
-        seconds.append(1000 * (time.monotonic() - begun))
+        await send("POST", path, json.dumps({"known": known, "since": since}).encode(), "application/json", told)
+        body = json.dumps({"known": known}).encode()
+        await send("POST", f"{path}/question", body, "application/json", asked)
     writer.close()
-    seconds.sort()
-    return {"p50": statistics.median(seconds), "p95": seconds[int(0.95 * count)]}
+    return {
+        name: {"p50": statistics.median(seconds), "p95": sorted(seconds)[int(0.95 * count)]}
+        for name, seconds in (("told", told), ("asked", asked))
+    }
 
 
 async def failures(port: int) -> int:

@@ -1,6 +1,7 @@
 """Parts of the server by themselves: settings, what is kept, and what is taken on at once."""
 
 import asyncio
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from contextcaps.serving.admission import Admission
 from contextcaps.serving.batching import BATCH, Batcher
 from contextcaps.serving.config import ServeConfig
+from contextcaps.serving.connections import send_at_once
 from contextcaps.serving.engine import Features
 from contextcaps.serving.kept import Kept
 from contextcaps.serving.refusals import Refused
@@ -142,3 +144,12 @@ def test_a_photograph_alone_does_not_wait_and_others_are_waited_for() -> None:
 
     asyncio.run(run())
     assert engine.batches == [1, 2]
+
+
+def test_answers_are_sent_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0  # asyncio's own would leave it
+            send_at_once(asyncio.Transport({"socket": accepted}))
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0

@@ -63,7 +63,7 @@ def test_sigterm_lets_requests_end(model, photographs) -> None:
         begun.sendall(body[100:])
         assert begun.recv(100).startswith(b"HTTP/1.1 200")
         begun.close()
-        assert process.wait(20) in (0, -signal.SIGTERM)
+        assert process.wait(60) in (0, -signal.SIGTERM)
         assert "Traceback" not in process.stderr.read()
 
 
@@ -82,22 +82,23 @@ def test_a_worker_that_is_killed_comes_back(model, photographs) -> None:
         threads = [threading.Thread(target=load, args=(each,)) for each in found]
         for thread in threads:
             thread.start()
-        time.sleep(0.5)
+        answered = lambda: sum(results.count(200) for results in found)  # noqa: E731
+        until(lambda: answered() >= 4)
         os.kill(workers[0], signal.SIGKILL)
+        before = answered()
         until(lambda: len(children(process.pid)) == 2 and workers[0] not in children(process.pid))
-        time.sleep(0.5)
+        until(lambda: answered() >= before + 8)
         stop.set()
         for thread in threads:
             thread.join()
         results = [status for each in found for status in each]
         assert set(results) <= {200, None}
         assert results.count(None) <= 4  # what the dead one was at
-        assert results.count(200) > 10
         counted = client.get("/metrics").content.decode()
         photographs_seen = re.search(r'contextcaps_photographs_total{outcome="computed"} (\S+)', counted)
         assert float(photographs_seen[1]) >= results.count(200)  # the dead one's, too
         process.terminate()
-        assert process.wait(20) in (0, -signal.SIGTERM)
+        assert process.wait(60) in (0, -signal.SIGTERM)
         assert not any(alive(worker) for worker in workers)
 
 

@@ -23,6 +23,7 @@ from contextcaps.models.files import (
     config_from_document,
     read_config,
 )
+from contextcaps.models.onnx_division import Division, divide
 from contextcaps.models.onnx_file import OnnxFile, read_onnx_file, require_sealed
 from contextcaps.models.parts import LogitParts
 from contextcaps.models.trained import Trained
@@ -39,6 +40,8 @@ ONNX_FORMAT = "contextcaps-onnx-1"
 
 _IMAGES_AT_ONCE = 4
 """More at once are no faster, and their feature maps take memory."""
+_NUMBERS_AT_ONCE = 1 << 22
+"""Numbers that go at once to the part that sees known labels: 16 MiB."""
 CONSTANT = "constant: "
 """Names of the outputs with the constant parts of logits begin with it."""
 PREFIX = "network."
@@ -85,9 +88,15 @@ class OnnxScorer:
         self.path, self.config = path, config
         self._file, self._weights = file, dict(weights or {})
         self._threads = computing_threads() if threads is None else threads
+        self._division = divide(file.content) if config.takes_known else None
         self._made: Any = self._session()
-        self._outputs = [output.name for output in self._made.get_outputs()]
+        self._rest: Any = None  # of the part that sees known labels, made when it is first needed
+        passed, added = ((), ()) if self._division is None else (self._division.passed, self._division.added)
+        self._outputs = [each.name for each in self._made.get_outputs() if each.name not in added]
         self._check()
+        self._can_be_told = bool(passed) and all(
+            _is_row(each) for each in self._made.get_outputs() if each.name in passed
+        )
         _scorers.add(self)
 
     @property
@@ -135,6 +144,55 @@ class OnnxScorer:
             for one in known or (None,)
         ]
 
+    @property
+    def can_be_told(self) -> bool:
+        """Return whether known labels can be told of an image that is computed already: `untold`, `told`."""
+        return self._can_be_told
+
+    def untold(self, image: np.ndarray) -> dict[str, np.ndarray]:
+        """Compute all of an image [3, H, W] that no known label changes: name → values, without the batch's axis."""
+        division = self._require_division()
+        names = list(dict.fromkeys([*division.passed, *(each for each in self._outputs if each not in division.told)]))
+        return {name: each[0] for name, each in zip(names, self._run(image[None], None, names), strict=True)}
+
+    def told(self, untold: Mapping[str, np.ndarray], known: np.ndarray) -> np.ndarray:
+        """Return the scores [T, J] of one image with each of some sets of known labels [T, J]."""
+        division = self._require_division()
+        at_once = max(1, _NUMBERS_AT_ONCE // sum(untold[name].size for name in division.passed))
+        pieces = [
+            self._run_rest(untold, known[start : start + at_once], ["scores"])[0]
+            for start in range(0, len(known), at_once)
+        ]
+        return np.concatenate(pieces)
+
+    def expected_drops(self, untold: Mapping[str, np.ndarray], known: np.ndarray | None) -> np.ndarray:
+        """Return by how many bits the answer about each class of an image [J] is expected to settle the others.
+
+        As `contextcaps.models.expected_drops` has it, there for networks of torch; NaN where a label is known.
+        """
+        row = self._nothing if known is None else known
+        (open_places,) = np.isnan(row).nonzero()
+        sets = np.repeat(row[None], 1 + 2 * len(open_places), axis=0)  # [1 + 2 O, J]
+        which = np.arange(len(open_places))
+        sets[1 + which, open_places] = 1
+        sets[1 + len(which) + which, open_places] = 0
+        plain, *answered = np.split(self.told(untold, sets).astype(np.float64), [1, 1 + len(which)])  # [O, J] each
+        chance = plain[0, open_places, None]  # [O, 1]
+        present, absent = answered
+        drop = _binary_entropy(chance * present + (1 - chance) * absent)  # [O, J]
+        drop -= chance * _binary_entropy(present) + (1 - chance) * _binary_entropy(absent)
+        drop[which, open_places] = 0
+        found = np.full(len(row), np.nan)
+        found[open_places] = drop.sum(axis=1)
+        return found
+
+    def parts_of(self, untold: Mapping[str, np.ndarray], known: np.ndarray | None) -> LogitParts:
+        """Return what `parts` does for one set of known labels [J], from what `untold` gave."""
+        division = self._require_division()
+        row = self._nothing if known is None else known
+        found = self._run_rest(untold, row[None], list(division.told))
+        return _as_parts({**untold, **{name: each[0] for name, each in zip(division.told, found, strict=True)}})
+
     def require_explainable(self) -> None:
         require_explainable(self.config)
         if "evidence" not in self._outputs:
@@ -151,19 +209,35 @@ class OnnxScorer:
     def forget_session(self) -> None:
         """Leave the session to the parent process; this one makes its own at the next call, with one thread."""
         _abandoned.append(self._made)
-        self._made, self._threads = None, 1
+        _abandoned.append(self._rest)
+        self._made, self._rest, self._threads = None, None, 1
+
+    @property
+    def _nothing(self) -> np.ndarray:
+        """Return labels [J] of which none is known."""
+        return np.full(self.config.num_classes, np.nan, np.float32)
+
+    def _require_division(self) -> Division:
+        if self._division is None or not self._can_be_told:
+            raise ValueError(f"{self.path}: its graph cannot be divided at known labels")
+        return self._division
 
     def _session(self) -> Any:
+        """Return a session of the whole graph."""
+        whole = self._file.content if self._division is None else self._division.whole
+        return self._session_of(whole, self._weights)
+
+    def _session_of(self, content: bytes, weights: Mapping[str, np.ndarray]) -> Any:
         ort = import_extra("onnxruntime", "onnx", "tagging without PyTorch")
         options = ort.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.log_severity_level = _LOGGED_FROM
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # other threads decode meanwhile
-        if self._weights:
-            values = [ort.OrtValue.ortvalue_from_numpy(each) for each in self._weights.values()]
-            options.add_external_initializers(list(self._weights), values)
+        if weights:
+            values = [ort.OrtValue.ortvalue_from_numpy(each) for each in weights.values()]
+            options.add_external_initializers(list(weights), values)
         try:
-            return ort.InferenceSession(self._file.content, options, providers=["CPUExecutionProvider"])
+            return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except MemoryError:
             raise
         except Exception as error:  # its classes are many, and derive from Exception alone
@@ -176,18 +250,29 @@ class OnnxScorer:
             ) from None
 
     def _run(self, images: np.ndarray, known: np.ndarray | None, names: list[str]) -> list[np.ndarray]:
-        ort = import_extra("onnxruntime", "onnx", "tagging without PyTorch")
         if self._made is None:
             self._made = self._session()
         inputs: dict[str, np.ndarray] = {"images": images}
         if self.config.takes_known:
-            nothing = np.full(self.config.num_classes, np.nan, np.float32)  # [J]
-            row = nothing if known is None else known
+            row = self._nothing if known is None else known
             inputs["known"] = np.ascontiguousarray(np.broadcast_to(row, (len(images), len(row))), dtype=np.float32)
-        options = ort.RunOptions()
+        return self._run_session(self._made, names, inputs)
+
+    def _run_rest(self, untold: Mapping[str, np.ndarray], known: np.ndarray, names: list[str]) -> list[np.ndarray]:
+        """Run the part that sees known labels [T, J], for one image."""
+        division = self._require_division()
+        if self._rest is None:
+            weights = {name: each for name, each in self._weights.items() if name in division.weights}
+            self._rest = self._session_of(division.rest, weights)
+        inputs = {name: np.repeat(untold[name][None], len(known), axis=0) for name in division.passed}
+        inputs["known"] = np.ascontiguousarray(known, dtype=np.float32)
+        return self._run_session(self._rest, names, inputs)
+
+    def _run_session(self, session: Any, names: list[str], inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        options = import_extra("onnxruntime", "onnx", "tagging without PyTorch").RunOptions()
         options.only_execute_path_to_fetches = True
         try:
-            found: list[np.ndarray] = self._made.run(names, inputs, options)
+            found: list[np.ndarray] = session.run(names, inputs, options)
         except Exception as error:
             why = " ".join(str(error).split())
             if "alloc" in why.lower():
@@ -297,6 +382,18 @@ def _folded_weights(path: Path, file: OnnxFile, weights: WeightFile, eps: Any) -
             )
         found[given] = np.asarray(array, order="C")
     return found
+
+
+def _is_row(output: Any) -> bool:
+    """Return whether an output is of float32, and has a row for each image."""
+    return output.type == "tensor(float)" and bool(output.shape) and not isinstance(output.shape[0], int)
+
+
+def _binary_entropy(probabilities: np.ndarray) -> np.ndarray:
+    """Return the entropy in bits of each probability of a yes-or-no variable."""
+    absent, tiny = 1 - probabilities, np.finfo(probabilities.dtype).tiny
+    kept = [each * np.log2(np.maximum(each, tiny)) for each in (probabilities, absent)]
+    return np.negative(kept[0] + kept[1])
 
 
 def _as_parts(outputs: Mapping[str, np.ndarray]) -> LogitParts:

@@ -1,11 +1,13 @@
-"""Connections of clients: one that begins a request and does not go on is closed."""
+"""Connections of clients: one that begins a request and does not go on is closed; answers are sent at once."""
 
 import asyncio
+import contextlib
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "send_at_once"]
 
 HEADER_SECONDS = 10.0
 """Time for the headers of a request, from the connection or from the last answer on."""
@@ -19,6 +21,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        send_at_once(transport)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -46,3 +49,14 @@ class Connection(H11Protocol):
         self._late = None
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
+
+
+def send_at_once(transport: asyncio.BaseTransport) -> None:
+    """Switch Nagle's algorithm off: it would keep an answer's body until the client has confirmed the headers, 40 ms.
+
+    asyncio does so only for sockets that say they are TCP's; those that a listening socket accepts do not.
+    """
+    connected = transport.get_extra_info("socket")
+    if connected is not None:
+        with contextlib.suppress(OSError):  # such as a client that has gone
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

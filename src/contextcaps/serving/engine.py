@@ -1,5 +1,6 @@
 """A model as the server uses it, whatever computes it; it imports no torch."""
 
+import abc
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -26,15 +27,14 @@ class Features:
     """What is kept of a photograph: all that its scores, and its explanation, are computed from."""
 
     values: Any
-    """Pixels [3, H, W], uint8; or what the backbone has found in them, a tensor [C, H, W]."""
+    """Pixels [3, H, W], uint8; what the backbone has found in them, a tensor [C, H, W]; or, by name, all that no known
+    label changes."""
     size: int
     """Bytes that it takes."""
 
 
-class Engine:
+class Engine(abc.ABC):
     """Computes with one model: `pixels` in many threads, `compute` in one, all else in one other.
-
-    A graph of ONNX is one piece: pixels are kept, and an answer runs all of it again.
 
     Args:
         name: by which clients ask for it.
@@ -52,7 +52,7 @@ class Engine:
             self.explains = False
         else:
             self.explains = True
-        self.asks: bool = config.takes_known and tagger.has_network
+        self.asks: bool = config.takes_known
         self._last: tuple[Features, Known, LogitParts] | None = None
         self.description = f"{config.model}, {config.image_size_text}"
 
@@ -67,20 +67,25 @@ class Engine:
             raise BadImage(f"{width} × {height} pixels: this server takes photographs up to {max_pixels:,}")
         return pixels_of(content, self.tagger.config.image_size)
 
+    @abc.abstractmethod
     def compute(self, pixels: Sequence[np.ndarray], known: Sequence[Known]) -> list[tuple[Features, Scores]]:
         """Return what is to be kept of photographs [3, H, W], and their scores with what is known of each."""
-        features = [Features(np.ascontiguousarray(each), each.nbytes) for each in pixels]
-        return list(zip(features, self.scores(features, known), strict=True))
 
-    def scores(self, features: Sequence[Features], known: Sequence[Known]) -> list[Scores]:
-        """Return the scores [J] of photographs, with what is known of each."""
-        found: list[Scores] = [np.empty(0)] * len(features)
-        for told in {frozenset(each.items()) for each in known}:  # the graph takes one set of labels for a batch
-            places = [place for place, each in enumerate(known) if frozenset(each.items()) == told]
-            pixels = np.stack([features[place].values for place in places])  # [B, 3, H, W]
-            for place, scores in zip(places, self.tagger.scores(pixels, self.row(dict(told))), strict=True):
-                found[place] = scores
-        return found
+    def ready(self, features: Features) -> Features:
+        """Return features from which the answers below come at once; these are to be kept instead."""
+        return features
+
+    @abc.abstractmethod
+    def scores(self, features: Features, known: Known) -> Scores:
+        """Return the scores [J] of a photograph, with what is known of it."""
+
+    @abc.abstractmethod
+    def parts(self, features: Features, known: Known) -> LogitParts:
+        """Return the parts of a photograph's logits, with what is known of it."""
+
+    @abc.abstractmethod
+    def drops(self, features: Features, known: Known) -> np.ndarray:
+        """Return by how many bits the answer about each class [J] is expected to settle the others; NaN for known."""
 
     def row(self, known: Known) -> np.ndarray | None:
         """Return known labels as networks take them, [J]; None for none."""
@@ -121,27 +126,24 @@ class Engine:
 
     def told(self, features: Features, known: Known) -> Scores:
         """Return the scores [J] of one photograph, with what is known of it; after `explain` they cost nothing."""
-        return self._parts(features, known).scores if self.explains else self.scores([features], [known])[0]
+        return self._parts(features, known).scores if self.explains else self.scores(features, known)
 
     def _parts(self, features: Features, known: Known) -> LogitParts:
         """Return the parts of a photograph's logits; the last are kept, as the next answer begins there."""
         if self._last is None or self._last[0] is not features or self._last[1] != known:
-            self._last = features, dict(known), self._compute_parts(features, self.row(known))
+            self._last = features, dict(known), self.parts(features, known)
         return self._last[2]
-
-    def _compute_parts(self, features: Features, row: np.ndarray | None) -> LogitParts:
-        (parts,) = self.tagger.scorer.parts(features.values, row)
-        return parts
 
     def question(self, features: Features, known: Known) -> tuple[str, float] | None:
         """Return the class whose answer is expected to settle most others, and how many bits; None where all is known.
 
-        It needs torch, and a model that takes known labels.
+        It needs a model that `asks`.
         """
-        from contextcaps.tagging.questions import ask_image
-
-        found = ask_image(self.tagger, features.values.transpose(1, 2, 0), 1, known)
-        return (found[0].name, found[0].settles) if found else None
+        drops = self.drops(features, known)  # [J]
+        if np.isnan(drops).all():
+            return None
+        place = int(np.nanargmax(drops))
+        return self.classes[place], float(drops[place])
 
     def describe(self) -> dict[str, Any]:
         """Return what clients may know of the model, as JSON's types."""

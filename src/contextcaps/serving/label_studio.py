@@ -1,22 +1,15 @@
 """An ML backend of Label Studio: its annotators get these tags as pre-labels.
 
-The protocol is that of label-studio-ml: `/health`, `/setup`, `/predict`. A task names its photograph by an address, and
-an address of a client is opened in one case only: it is below /data/ of the one Label Studio that `--label-studio`
-names. Redirections are not followed. Photographs in a task itself (`data:image/…;base64,…`) need no Label Studio.
+The protocol is that of label-studio-ml: `/health`, `/setup`, `/predict`. A task names its photograph by an address,
+which is opened only below /data/ of the Label Studio that `--label-studio` names; or it has the photograph in itself
+(`data:image/…;base64,…`).
 """
 
 import asyncio
-import base64
-import binascii
-import os
-import re
-import urllib.error
-import urllib.request
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
@@ -25,19 +18,16 @@ from starlette.responses import JSONResponse
 
 from contextcaps.serving.api import REFUSALS
 from contextcaps.serving.bodies import Uploaded, parse_json
-from contextcaps.serving.config import ServeConfig
 from contextcaps.serving.engine import Engine
+from contextcaps.serving.label_studio_photographs import TaskPhotographs
 from contextcaps.serving.refusals import Refused
 from contextcaps.serving.service import Answered, Service, unless_gone
 from contextcaps.tagging.tagger import Tag
 
-__all__ = ["Control", "control_of", "label_studio_routes", "photograph_address", "prediction"]
+__all__ = ["Control", "control_of", "label_studio_routes", "prediction"]
 
-KEY = "LABEL_STUDIO_API_KEY"
 _AT_ONCE = 4  # photographs that are fetched at once
-_SECONDS = 10.0  # for each of them
 _CONFIG_LENGTH = 2**20
-_DATA = re.compile(r"data:image/[\w.+-]+;base64,")
 
 
 class _Setup(BaseModel):
@@ -115,70 +105,10 @@ def prediction(control: Control, tags: Sequence[Tag], version: str) -> dict[str,
     return {"result": [result] if chosen else [], "score": score, "model_version": version}
 
 
-def photograph_address(given: str, studio: str | None) -> str:
-    """Return where a task's photograph is to be had, if that may be opened.
-
-    Args:
-        given: what the task says.
-        studio: address of the Label Studio that photographs may come from.
-
-    Raises:
-        ValueError: it is elsewhere.
-
-    >>> photograph_address("/data/upload/1/a.jpg", "http://localhost:8080")
-    'http://localhost:8080/data/upload/1/a.jpg'
-    """
-    if studio is None:
-        raise ValueError("this server was started without --label-studio, so it fetches no photographs")
-    base = studio.rstrip("/") + "/"
-    own, wanted = urlsplit(base), urlsplit(urljoin(base, given.lstrip("/") if given.startswith("/data/") else given))
-    path = unquote(wanted.path)
-    is_plain = ".." not in path.split("/") and "\\" not in path and path.isprintable()
-    if _origin(wanted) != _origin(own) or not path.startswith(f"{own.path}data/") or not is_plain:
-        raise ValueError("the photograph is not in the Label Studio that this server knows")
-    return wanted._replace(fragment="").geturl()
-
-
-def _origin(address: SplitResult) -> tuple[str, str]:
-    return address.scheme, address.netloc
-
-
-class _NoRedirections(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *arguments: Any, **more: Any) -> None:
-        return None
-
-
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirections)
-
-
-def _content(given: Any, config: ServeConfig) -> bytes:
-    """Return the file's bytes that a task names; raise ValueError where they cannot be had."""
-    if not isinstance(given, str):
-        raise ValueError("the task has no photograph where the configuration says")
-    found = _DATA.match(given)
-    if found is not None:
-        try:
-            return base64.b64decode(given[found.end() :], validate=True)
-        except binascii.Error:
-            raise ValueError("the photograph's data are no base64") from None
-    address, key = photograph_address(given, config.label_studio), os.environ.get(KEY)
-    request = urllib.request.Request(address, headers={"Authorization": f"Token {key}"} if key else {})  # noqa: S310
-    try:
-        with _opener.open(request, timeout=_SECONDS) as answer:
-            content: bytes = answer.read(config.max_bytes + 1)
-    except urllib.error.HTTPError as error:
-        raise ValueError(f"Label Studio answers {error.code} for the photograph") from None
-    except OSError as error:
-        raise ValueError(f"Label Studio cannot be reached: {error}") from None
-    if len(content) > config.max_bytes:
-        raise ValueError("the photograph is too large")
-    return content
-
-
 def label_studio_routes(service: Service) -> APIRouter:
     """Return the routes."""
     router = APIRouter(responses=REFUSALS, tags=["for Label Studio"])
-    fetching = ThreadPoolExecutor(_AT_ONCE, "fetch")
+    fetching, photographs = ThreadPoolExecutor(_AT_ONCE, "fetch"), TaskPhotographs(service.config)
 
     def body(kind: type[BaseModel]) -> dict[str, Any]:
         schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -191,7 +121,7 @@ def label_studio_routes(service: Service) -> APIRouter:
         """Return a task's photograph, or why there is none."""
         loop = asyncio.get_running_loop()
         try:
-            content = await loop.run_in_executor(fetching, _content, given, service.config)
+            content = await loop.run_in_executor(fetching, photographs.content, given)
         except ValueError as error:
             return str(error)
         return Uploaded(0, content)

@@ -1,4 +1,4 @@
-"""Open a model for the server: by torch where torch computes, otherwise whatever `contextcaps.load` chooses."""
+"""Open a model for the server: by ONNX Runtime or by torch, as `contextcaps.load` chooses."""
 
 import os
 
@@ -24,9 +24,11 @@ def open_engine(name: str, place: str, device: str, workers: int = 1) -> Engine:
 
 
 def engine_of(name: str, tagger: Tagger, workers: int = 1) -> Engine:
-    """Return the engine of a model that is loaded: where torch computes, the one that keeps features."""
+    """Return the engine of a model that is loaded."""
     if not tagger.computes_by_torch:
-        return Engine(name, tagger)
+        from contextcaps.serving.onnx_engine import OnnxEngine
+
+        return OnnxEngine(name, tagger)
     from contextcaps.serving.torch_engine import TorchEngine
 
     return TorchEngine(name, tagger, workers)

@@ -45,11 +45,15 @@ def photograph_routes(service: Service) -> APIRouter:
         async with service.body(request) as body:
             return parse_json(_Told, body) if body else _Told.model_validate({})
 
-    def kept(engine: Engine, key: str) -> Features:
+    async def kept(engine: Engine, key: str) -> Features:
+        """Return what is kept of a photograph, ready for answers."""
         features = service.kept.get(engine.name, key)
         if features is None:
             raise Refused(404, "not_kept", "this photograph's features are not kept any more; send it again")
-        return features
+        ready = await service.in_head(lambda: engine.ready(features))
+        if ready is not features and service.kept.get(engine.name, key) is features:
+            service.kept.put(engine.name, key, ready)
+        return ready
 
     @router.put(
         "/{key}",
@@ -71,11 +75,11 @@ def photograph_routes(service: Service) -> APIRouter:
 
     @router.post("/{key}", summary="Say what is known of a kept photograph.", openapi_extra={"requestBody": _TOLD})
     async def tell(key: Key, request: Request) -> JSONResponse:
-        """Run the head and the field again; give the scores of all classes, and what moved through which classes."""
+        """Run again what sees known labels, the field; give all scores, and what moved through which classes."""
         options = await options_of(request)
         engine, _ = checked(service, options)
         engine.check(options.since)
-        features = kept(engine, key)
+        features = await kept(engine, key)
 
         def compute() -> dict[str, Any]:
             moves: Sequence[Move] = ()
@@ -105,7 +109,7 @@ def photograph_routes(service: Service) -> APIRouter:
         """Give the heat map and the sentence of each tag, and of other classes that are asked for."""
         options = await options_of(request)
         engine, _ = checked(service, options, explains=True)
-        features = kept(engine, key)
+        features = await kept(engine, key)
 
         def compute() -> dict[str, Any]:
             explanation = engine.explain(key, features, options.classes, options.known, since=options.known)
@@ -123,8 +127,8 @@ def photograph_routes(service: Service) -> APIRouter:
         options = await options_of(request)
         engine, _ = checked(service, options)
         if not engine.asks:
-            raise Refused(422, "no_questions", f"model: {engine.name} can be told no labels, or torch is not installed")
-        features = kept(engine, key)
+            raise Refused(422, "no_questions", f"model: {engine.name} can be told no labels one by one")
+        features = await kept(engine, key)
         found = await service.in_head(lambda: engine.question(features, options.known))
         name, bits = found or (None, 0.0)
         return JSONResponse({"name": name, "bits": round(bits, 4)})

@@ -18,6 +18,8 @@ __all__ = ["create_worker", "serve", "settings_of"]
 _CONFIG = "CONTEXTCAPS_SERVE"  # in the environment of a worker: its settings
 _FIGURES = "PROMETHEUS_MULTIPROC_DIR"
 _BACKLOG = 1024  # connections that wait to be accepted
+_HEALTHY_SECONDS = 30
+"""Time in which a worker has to answer its supervisor; one that starts on a busy machine is slow, and not dead."""
 
 
 def serve(config: ServeConfig, opens: bool = False) -> None:
@@ -56,6 +58,7 @@ def settings_of(config: ServeConfig, app: ASGIApp | str) -> uvicorn.Config:
         loop="asyncio",
         timeout_keep_alive=30,
         timeout_graceful_shutdown=max(1, round(config.grace)),
+        timeout_worker_healthcheck=_HEALTHY_SECONDS,
         log_level="error",
         access_log=False,
         server_header=False,

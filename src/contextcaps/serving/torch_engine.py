@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from contextcaps.data.decoding import default_workers
 from contextcaps.models.expected_drops import expected_drops
@@ -39,23 +40,26 @@ class TorchEngine(Engine):
         with torch.inference_mode():
             found = self._scorer.features(np.stack(pixels))  # [B, C, H, W]
             copies = [each.clone() for each in found]  # none keeps the memory of the whole batch
+            scores = self._scores(found, known)
         features = [Features(each, each.numel() * each.element_size()) for each in copies]
-        return list(zip(features, self.scores(features, known), strict=True))
+        return list(zip(features, scores, strict=True))
 
-    def scores(self, features: Sequence[Features], known: Sequence[Known]) -> list[Scores]:
-        rows = [torch.from_numpy(known_row(each, self.classes)) for each in known] if any(known) else []
+    def scores(self, features: Features, known: Known) -> Scores:
         with torch.inference_mode():
-            stacked = torch.stack([each.values for each in features])  # [B, C, H, W]
-            told = torch.stack(rows).to(stacked.device) if rows else None  # [B, J]
-            return list(self._scorer.network.from_features(stacked, known=told).scores.float().cpu().numpy())
+            return self._scores(features.values[None], [known])[0]
 
-    def _compute_parts(self, features: Features, row: np.ndarray | None) -> LogitParts:
-        (parts,) = self._scorer.parts_of(features.values[None], row)
-        return parts
+    def _scores(self, features: Tensor, known: Sequence[Known]) -> list[Scores]:
+        """Return the scores of photographs of such features [B, C, H, W]."""
+        rows = [torch.from_numpy(known_row(each, self.classes)) for each in known] if any(known) else []
+        told = torch.stack(rows).to(features.device) if rows else None  # [B, J]
+        return list(self._scorer.network.from_features(features, known=told).scores.float().cpu().numpy())
 
-    def question(self, features: Features, known: Known) -> tuple[str, float] | None:
+    def parts(self, features: Features, known: Known) -> LogitParts:
+        (found,) = self._scorer.parts_of(features.values[None], self.row(known))
+        return found
+
+    def drops(self, features: Features, known: Known) -> np.ndarray:
         labels = torch.from_numpy(known_row(known, self.classes)).to(features.values.device)[None]  # [1, J]
         with torch.inference_mode():
-            drops, _ = expected_drops(self._scorer.network, features.values[None], labels)  # [1, J]
-        best, place = drops[0].nan_to_num(-1.0).max(dim=0)
-        return None if len(known) == len(self.classes) else (self.classes[int(place)], float(best))
+            found, _ = expected_drops(self._scorer.network, features.values[None], labels)  # [1, J]
+        return found[0].float().cpu().numpy()

@@ -44,7 +44,7 @@ export class Album {
   shown(filter) { return filter ? this.photos.filter((photo) => photo.scores && this.isTag(photo, filter)) : this.photos; }
 
   /** Note what was known of photographs, so that it can be undone. */
-  remember(photos) { this.history.push(photos.map((photo) => [photo, { ...photo.known }])); }
+  remember(photos, what) { this.history.push({ what, before: photos.map((photo) => [photo, { ...photo.known }]) }); }
 
   /** Rows as the API gives them, for files. */
   rows() {

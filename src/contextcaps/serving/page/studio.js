@@ -40,7 +40,7 @@ async function tagOne(photo) {
   try {
     if (photo.file.size > largest) throw new Error(`larger than ${Math.round(largest / 2 ** 20)} MB, which this server takes`);
     let row = await sendPhotograph(photo, album.model.name);
-    if (Object.keys(photo.known).length) row = await tellKnown(photo, album.model.name, photo.known, photo.known);
+    if (album.model.takes_known && Object.keys(photo.known).length) row = await tellKnown(photo, album.model.name, photo.known, photo.known);
     if (turn !== photo.turn) return;
     Object.assign(photo, { scores: row.scores, state: "ready", error: null, before: null, moves: [] });
   } catch (error) {
@@ -63,7 +63,7 @@ async function eachOf(items, work) {
 async function answer(photos, name, yes) {
   photos = photos.filter((photo) => photo.scores && (photo.known[name] ?? null) !== yes);
   if (!photos.length) return;
-  album.remember(photos);
+  album.remember(photos, `${name}: ${yes === null ? "nothing said" : yes ? "yes" : "no"}`);
   await eachOf(photos, (photo) => {
     const known = { ...photo.known };
     if (yes === null) delete known[name]; else known[name] = yes;
@@ -105,8 +105,8 @@ function busy(more) {
 async function undo() {
   const last = album.history.pop();
   if (!last) return;
-  $("undo").disabled = !album.history.length;
-  await eachOf(last.filter(([photo]) => album.photos.includes(photo)), ([photo, known]) => tell(photo, known));
+  drawUndo();
+  await eachOf(last.before.filter(([photo]) => album.photos.includes(photo)), ([photo, known]) => tell(photo, known));
 }
 
 async function ask() {
@@ -180,6 +180,11 @@ function draw() {
   drawPanel();
 }
 
+function drawUndo() {
+  $("undo").disabled = !album.history.length;
+  $("undo").title = album.history.length ? `Take back “${album.history.at(-1).what}”` : "";
+}
+
 let isDue = false;
 function drawAlbumSoon() {
   if (isDue) return;
@@ -189,15 +194,15 @@ function drawAlbumSoon() {
 
 function drawAlbum() {
   $("album").hidden = album.photos.length === 0;
-  $("grid").hidden = album.photos.length < 2;
-  $("undo").disabled = !album.history.length;
+  for (const id of ["grid", "batch", "show"]) $(id).hidden = album.photos.length < 2;
+  drawUndo();
   if (!album.photos.length || !album.model) return;
   drawFilter($("filter"), album);
   drawGrid($("grid"), album, $("filter").value, select);
   drawProgress($("progress"), $("progress-says"), album);
-  const place = album.photos.indexOf(album.current);
+  const shown = album.shown($("filter").value), place = shown.indexOf(album.current);
   $("previous").disabled = place <= 0;
-  $("next").disabled = place < 0 || place === album.photos.length - 1;
+  $("next").disabled = place === shown.length - 1;
 }
 
 function drawPanel() {
@@ -228,12 +233,18 @@ function drawQuestion() {
     button.type = "button";
     button.textContent = "Ask me";
     button.id = "ask";
-    button.title = "The question whose answer settles most";
     button.addEventListener("click", ask);
-    return box.replaceChildren(button);
+    const hint = document.createElement("span");
+    hint.className = "quiet";
+    hint.textContent = " what would settle most of the other classes";
+    return box.replaceChildren(button, hint);
   }
   const text = document.createElement("p"), name = question.name;
-  text.textContent = name ? `Is there: ${name}? The answer is expected to settle ${question.bits.toFixed(1)} bits.` : "Nothing is left to ask.";
+  const worth = document.createElement("span");
+  worth.className = "quiet";
+  worth.textContent = question.bits < 0.005 ? " Whatever the answer is, it will hardly move the others." : ` The answer is expected to settle ${question.bits.toFixed(2)} bits of the others.`;
+  text.textContent = name ? `Is there: ${name}?` : "Nothing is left to ask: you have said all.";
+  if (name) text.append(worth);
   const buttons = name ? [["Yes", true], ["No", false]].map(([word, yes]) => {
     const each = document.createElement("button");
     each.type = "button";
@@ -255,7 +266,7 @@ function say(text) {
 // ---------- what a person does
 
 function step(by) {
-  const next = album.photos[album.photos.indexOf(album.current) + by];
+  const shown = album.shown($("filter").value), next = shown[shown.indexOf(album.current) + by];
   if (next) select(next);
 }
 
@@ -282,7 +293,11 @@ function chooseModel(name) {
   album.model = models.find((model) => model.name === name);
   album.history = [];
   $("classes").replaceChildren(...album.model.classes.map((each) => new Option(each, each)));
-  for (const photo of album.photos) Object.assign(photo, { scores: null, known: {}, moves: [], before: null, error: null });
+  $("filter").value = "";
+  for (const photo of album.photos) {
+    const known = Object.fromEntries(Object.entries(photo.known).filter(([name]) => album.model.classes.includes(name)));
+    Object.assign(photo, { scores: null, known, moves: [], before: null, error: null });
+  }
   leave();
   draw();
   return tagAll(album.photos);
@@ -299,6 +314,7 @@ function keys(event) {
   const isTyping = event.target.matches("input:not([type=range]), select");
   const row = document.activeElement?.closest?.(".tag");
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !isTyping) { event.preventDefault(); undo(); return; }
+  if (event.target.id === "search" && ["ArrowDown", "Enter"].includes(event.key)) { event.preventDefault(); $("tags").querySelector(".name")?.focus(); return; }
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
   if (event.key === "/") { event.preventDefault(); $("search").focus(); }
   else if (event.key === "ArrowRight") step(1);
@@ -328,8 +344,10 @@ function wire() {
   document.addEventListener("paste", (event) => { if (event.clipboardData.files.length) addFiles(event.clipboardData.files); });
   document.addEventListener("keydown", keys);
   $("tags").addEventListener("click", (event) => {
-    const name = event.target.closest(".name") && event.target.closest(".tag").dataset.name;
-    if (name) pinned = pinned === name ? null : name;
+    const name = event.target.closest(".answers") ? null : event.target.closest(".tag")?.dataset.name;
+    if (!name) return;
+    pinned = pinned === name ? null : name;
+    show(name);
   });
   $("undo").addEventListener("click", undo);
   $("theme").addEventListener("click", turnTheme);

@@ -36,10 +36,12 @@ function rowOf(album, photo, name, says) {
   const row = document.createElement("li"), score = photo.scores[name], known = photo.known[name];
   row.className = `tag ${album.isTag(photo, name) ? "" : "low"} ${known === false ? "rejected" : ""}`;
   row.dataset.name = name;
-  const label = button("name", name, () => says.show(name));
+  const label = button("name", name);
   label.dataset.part = "name";
   label.setAttribute("aria-label", `${name}, ${known === undefined ? `score ${score.toFixed(2)}` : known ? "you said yes" : "you said no"}: show its evidence`);
-  const number = document.createElement("span");
+  const what = document.createElement("span"), number = document.createElement("span");
+  what.className = "what";
+  what.append(label);
   number.className = "score";
   const change = photo.before && known === undefined ? score - photo.before[name] : 0;
   if (Math.abs(change) >= 0.005) {
@@ -47,6 +49,13 @@ function rowOf(album, photo, name, says) {
     chip.className = `change ${change > 0 ? "up" : "down"}`;
     chip.textContent = `${change > 0 ? "▲" : "▼"} ${Math.abs(change).toFixed(2)} `;
     number.append(chip);
+    const [through] = Object.keys(photo.moves.find((move) => move.name === name)?.through ?? {});
+    if (through) {
+      const cause = document.createElement("span");
+      cause.className = "through";
+      cause.textContent = `through ${through}`;
+      what.append(cause);
+    }
   }
   number.append(known === undefined ? score.toFixed(2) : known ? "yes" : "no");
   const answers = document.createElement("span");
@@ -64,7 +73,7 @@ function rowOf(album, photo, name, says) {
   bar.style.width = `${100 * score}%`;
   mark.style.left = `${100 * album.thresholdOf(name)}%`;
   gauge.append(bar, mark);
-  row.append(label, number, answers, gauge);
+  row.append(what, number, answers, gauge);
   row.addEventListener("mouseenter", () => says.show(name));
   row.addEventListener("mouseleave", () => says.leave());
   row.addEventListener("focusin", () => says.show(name));
@@ -76,7 +85,7 @@ function button(kind, text, press) {
   made.type = "button";
   made.className = kind;
   made.textContent = text;
-  made.addEventListener("click", press);
+  if (press) made.addEventListener("click", press);
   return made;
 }
 
