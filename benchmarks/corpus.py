@@ -1,6 +1,6 @@
 """Measure a corpus run on Ray: rows equal to one process's, images/s by workers, and what scheduling costs.
 
-    python benchmarks/corpus.py equality --images shards:val.tar [--count 5000]
+    python benchmarks/corpus.py equality --images shards:val.tar [--count 5000] [--model coco80]
     python benchmarks/corpus.py workers --images shards:val.tar --workers 1 2
     python benchmarks/corpus.py overhead --blocks 200 2000 --workers 2 [--cores 8]
 
@@ -15,6 +15,7 @@ import io
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tarfile
@@ -45,30 +46,52 @@ def extract(images: str, count: int, folder: Path) -> None:
                     written += 1
 
 
+def start(images: Path, out: Path, *more: str) -> subprocess.Popen:
+    """Start to tag on the command line."""
+    words = [sys.executable, "-m", "contextcaps.cli", "tag", str(images), "--out", str(out), "--quiet", *more]
+    return subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1", "CORPUS_MARK": str(out)})
+
+
 def command(images: Path, out: Path, *more: str) -> float:
     """Tag on the command line; the seconds it took."""
-    words = [sys.executable, "-m", "contextcaps.cli", "tag", str(images), "--out", str(out), "--quiet", *more]
     begun = time.monotonic()
-    done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
-    assert done.returncode == 0
+    assert start(images, out, *more).wait() == 0
     return time.monotonic() - begun
 
 
+def kill_worker(out: Path, blocks: int, process: subprocess.Popen) -> None:
+    """Kill one of a command's processes that hold the model, once so many blocks are done."""
+    while process.poll() is None and len(list((out / "tags").rglob("*.jsonl"))) < blocks:
+        time.sleep(0.05)
+    assert process.poll() is None, "it ended before the fault"
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            marked = f"CORPUS_MARK={out}" in (place / "environ").read_text()
+            if marked and "MapWorker" in (place / "cmdline").read_text():
+                os.kill(int(place.name), signal.SIGKILL)
+                return
+    raise AssertionError("found no worker")
+
+
 def equality(asked: argparse.Namespace, folder: Path) -> None:
-    """Compare the rows of one process with those of Ray, by name and to the byte."""
+    """Compare the rows of one process with those of Ray, by name and to the byte; at last with a worker killed."""
     photos = folder / "photos"
     photos.mkdir()
     extract(asked.images, asked.count, photos)
-    command(photos, folder / "one.jsonl", "--scores", "all")
+    common = ["--model", asked.model, "--scores", "all"]
+    command(photos, folder / "one.jsonl", *common)
     expected = sorted((folder / "one.jsonl").read_bytes().splitlines())
     print("| workers | images | rows equal to one process's, to the byte |\n|---|---|---|", flush=True)
-    for workers in asked.workers:
-        out = folder / f"out-{workers}"
-        ray = ["--engine", "ray", "--workers", str(workers), "--format", "jsonl", "--scores", "all"]
-        command(photos, out, *ray, "--block-size", "128")
+    for workers, killed in [*((each, False) for each in asked.workers), (max(asked.workers), True)]:
+        out = folder / f"out-{workers}-{killed}"
+        ray = ["--engine", "ray", "--workers", str(workers), "--format", "jsonl", "--block-size", "128"]
+        process = start(photos, out, *common, *ray)
+        if killed:
+            kill_worker(out, len(expected) // 256, process)
+        assert process.wait() == 0
         found = sorted(line for path in (out / "tags").rglob("*.jsonl") for line in path.read_bytes().splitlines())
         same = sum(one == other for one, other in zip(found, expected, strict=False))
-        print(f"| {workers} | {len(found)} | {same} |", flush=True)
+        print(f"| {workers}{', one killed on the way' if killed else ''} | {len(found)} | {same} |", flush=True)
         assert found == expected
 
 
@@ -146,6 +169,7 @@ def main() -> None:
     parser.add_argument("what", choices=["equality", "workers", "overhead"])
     parser.add_argument("--images", help="shards:PATTERN")
     parser.add_argument("--count", type=int, default=5000)
+    parser.add_argument("--model", default="coco80")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--blocks", type=int, nargs="+", default=[50, 500])
     parser.add_argument("--block-size", type=int, nargs="+", default=[512])
