@@ -11,7 +11,7 @@ import secrets
 import time
 
 import torch
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from contextcaps.training.config import TrainConfig
 
@@ -75,7 +75,8 @@ def meeting_place(store: Store, rank: int, world_size: int) -> Store:
         name = store.get(f"contextcaps/answer/{own}").decode()  # waits for it
         store.set(f"contextcaps/heard/{name}/{rank}", "")
         return PrefixStore(f"contextcaps/{name}", store)
-    missing, until = set(range(1, world_size)), time.monotonic() + store.timeout.total_seconds()
+    patience = store.timeout.total_seconds()  # type: ignore[attr-defined]
+    missing, until = set(range(1, world_size)), time.monotonic() + patience
     while missing:
         for other in sorted(missing):
             if store.check([f"contextcaps/heard/{own}/{other}"]):
