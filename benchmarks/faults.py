@@ -228,12 +228,14 @@ def slow_disk(campaign: Campaign, out: Path, mark: str) -> tuple[int, str]:
 
 JUMPING = """
 import os, time
-def jumping(clock, unit):
-    def jumped():
-        with open(os.environ["CORPUS_CLOCK"]) as file:
-            return clock() + int(file.read() or 0) * unit
-    return jumped
-time.time, time.time_ns = jumping(time.time, 1), jumping(time.time_ns, 10**9)
+def jump():
+    with open(os.environ["CORPUS_CLOCK"]) as file:
+        return int(file.read() or 0)
+def jumping():
+    return time.clock_gettime(time.CLOCK_REALTIME) + jump()
+def jumping_ns():
+    return time.clock_gettime_ns(time.CLOCK_REALTIME) + jump() * 10**9
+time.time, time.time_ns = jumping, jumping_ns
 """
 """Run by every Python process of a run as it starts: a wall clock that is off by as many seconds as a file says."""
 
