@@ -1,7 +1,6 @@
 """Measure a corpus run on Ray: rows equal to one process's, images/s and memory by workers, what scheduling costs.
 
     python benchmarks/corpus.py equality --images shards:val.tar [--count 5000] [--model coco80]
-    python benchmarks/corpus.py workers --images shards:val.tar --workers 1 2
     python benchmarks/corpus.py overhead --blocks 200 2000 --workers 2 [--cores 8]
     python benchmarks/corpus.py generated --count 20000
 
@@ -81,58 +80,58 @@ def kill_worker(out: Path, blocks: int, process: subprocess.Popen) -> None:
     os.kill(int(workers_of(out)[0].name), signal.SIGKILL)
 
 
+def peak_of(out: Path) -> float:
+    """The most memory, MiB, that a process with the model has had; 0 if there is none any more."""
+    peaks = [0]
+    for place in workers_of(out):
+        with contextlib.suppress(OSError, IndexError):
+            peaks.append(int((place / "status").read_text().split("VmHWM:")[1].split()[0]))
+    return max(peaks) / 1024
+
+
 def equality(asked: argparse.Namespace, folder: Path) -> None:
-    """Compare the rows of one process with those of Ray, by name and to the byte; at last with a worker killed."""
+    """Compare the rows of one process with those of Ray, by name and to the byte; at last with a worker killed.
+
+    The seconds are those of the whole command, with what starting takes.
+    """
     photos = folder / "photos"
     photos.mkdir()
     extract(asked.images, asked.count, photos)
     common = ["--model", asked.model, "--scores", "all"]
-    command(photos, folder / "one.jsonl", *common)
+    seconds = command(photos, folder / "one.jsonl", *common, "--workers", "1")
     expected = sorted((folder / "one.jsonl").read_bytes().splitlines())
-    print("| workers | images | rows equal to one process's, to the byte |\n|---|---|---|", flush=True)
+    print("| engine, workers | images | rows equal to the byte | seconds | images/s | a worker's peak, MiB |")
+    print("|---|---|---|---|---|---|")
+    count = len(expected)
+    print(f"| one process, one thread | {count} | | {seconds:.1f} | {count / seconds:.1f} | |", flush=True)
     for workers, killed in [*((each, False) for each in asked.workers), (max(asked.workers), True)]:
-        out = folder / f"out-{workers}-{killed}"
+        out, peak, begun = folder / f"out-{workers}-{killed}", 0.0, time.monotonic()
         ray = ["--engine", "ray", "--workers", str(workers), "--format", "jsonl", "--block-size", "128"]
         process = start(photos, out, *common, *ray)
         if killed:
-            kill_worker(out, len(expected) // 256, process)
-        assert process.wait() == 0
-        found = sorted(line for path in (out / "tags").rglob("*.jsonl") for line in path.read_bytes().splitlines())
-        same = sum(one == other for one, other in zip(found, expected, strict=False))
-        print(f"| {workers}{', one killed on the way' if killed else ''} | {len(found)} | {same} |", flush=True)
-        assert found == expected
-
-
-def workers(asked: argparse.Namespace, folder: Path) -> None:
-    """Measure images/s by workers, with what starting takes, and the memory of a worker."""
-    photos = folder / "photos"
-    photos.mkdir()
-    extract(asked.images, asked.count, photos)
-    print(
-        "| engine | workers | images | seconds | images/s | a worker's peak, MiB |\n|---|---|---|---|---|---|",
-        flush=True,
-    )
-    seconds = command(photos, folder / "one.jsonl", "--model", asked.model, "--workers", "1")
-    rate = f"{asked.count} | {seconds:.1f} | {asked.count / seconds:.1f}"
-    print(f"| one process, one thread | 1 | {rate} | |", flush=True)
-    for number in asked.workers:
-        out, peak, begun = folder / f"out-{number}", 0, time.monotonic()
-        process = start(photos, out, "--model", asked.model, "--engine", "ray", "--workers", str(number))
+            kill_worker(out, count // 256, process)
         while process.poll() is None:
-            for place in workers_of(out):
-                with contextlib.suppress(OSError, IndexError):
-                    peak = max(peak, int((place / "status").read_text().split("VmHWM:")[1].split()[0]))
+            peak = max(peak, peak_of(out))
             time.sleep(1)
         assert process.wait() == 0
         seconds = time.monotonic() - begun
-        rate = f"{asked.count} | {seconds:.1f} | {asked.count / seconds:.1f}"
-        print(f"| ray | {number} | {rate} | {peak / 1024:.0f} |", flush=True)
+        found = sorted(line for path in (out / "tags").rglob("*.jsonl") for line in path.read_bytes().splitlines())
+        same = sum(one == other for one, other in zip(found, expected, strict=False))
+        print(
+            f"| ray, {workers}{', one killed on the way' if killed else ''} | {len(found)} | {same} | {seconds:.1f} | "
+            f"{count / seconds:.1f} | {peak:.0f} |",
+            flush=True,
+        )
+        assert found == expected
 
 
 def generated(asked: argparse.Namespace, folder: Path) -> None:
-    """Draw images into shards, tag them by one command, read the output as one table."""
+    """Draw images into shards, tag them by one command and a small network, read the output as one table."""
     import pyarrow.parquet
 
+    import contextcaps
+
+    contextcaps.create_model("gap", 80, 64, "small").eval().save_pretrained(folder / "model")
     random = np.random.default_rng(0)
     for shard in range(4):
         with tarfile.open(folder / f"{shard}.tar", "w") as tar:
@@ -145,7 +144,7 @@ def generated(asked: argparse.Namespace, folder: Path) -> None:
                 file.seek(0)
                 tar.addfile(info, file)
     out = folder / "tagged"
-    seconds = command(Path(f"shards:{folder}/*.tar"), out, "--model", asked.model, "--engine", "ray")
+    seconds = command(Path(f"shards:{folder}/*.tar"), out, "--model", str(folder / "model"), "--engine", "ray")
     table = pyarrow.parquet.read_table(out / "tags")
     names = table["image"].to_pylist()
     print("| images | rows | different names | columns | seconds | images/s |\n|---|---|---|---|---|---|")
@@ -213,7 +212,7 @@ def overhead(asked: argparse.Namespace, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["equality", "workers", "overhead", "generated"])
+    parser.add_argument("what", choices=["equality", "overhead", "generated"])
     parser.add_argument("--images", help="shards:PATTERN")
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--model", default="coco80")
@@ -223,7 +222,7 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=None)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as place, contextlib.suppress(KeyboardInterrupt):
-        {each.__name__: each for each in (equality, workers, overhead, generated)}[asked.what](asked, Path(place))
+        {each.__name__: each for each in (equality, overhead, generated)}[asked.what](asked, Path(place))
 
 
 if __name__ == "__main__":
