@@ -1,13 +1,15 @@
-"""Images per second, three ways of feeding a network: a plain Pillow dataset, streaming, and a prepared copy.
+"""Images per second, ways of feeding a network: a plain Pillow dataset, streaming, and a prepared copy.
 
     python benchmarks/data.py --data 'PATH/train-*.tar'
 
 Pictures (those of --data, or else `scenes`) are enlarged to photographs of 512 × 683 and written as JPEG files into a
-temporary folder, which is removed at the end. Then all three, in turn, a number of times:
+temporary folder, which is removed at the end. Then all, in turn, a number of times:
 
 - plain: what one writes first. A `torch.utils.data.Dataset` that opens the file with Pillow, converts it to RGB,
   resizes it and makes a tensor of it; a `DataLoader` with two worker processes, which are kept from epoch to epoch.
-- streaming: `StreamLoader` with as many workers.
+- streaming: `StreamLoader` with as many workers; from the files, and from tar shards of 500 of the same photographs. As
+  shards larger than memory: before each run what memory holds of them is given up (posix_fadvise), so that every
+  image is read from the disk, in random order.
 - prepared: `PreparedLoader` on the copy that `prepare` made of the same files.
 
 All give shuffled batches of bytes [B, 3, size, size]. One run is one pass over all images (the prepared copy: --passes
@@ -17,9 +19,11 @@ range, and the ratio of the medians.
 
 import argparse
 import io
+import json
 import os
 import platform
 import statistics
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +42,7 @@ from contextcaps.data.loading import PreparedLoader, StreamLoader
 from contextcaps.data.prepared import prepare
 
 PHOTOGRAPH = (512, 683)
+FROM_DISK = "streaming, tar shards larger than memory"
 
 
 class Photographs(Source):
@@ -97,6 +102,28 @@ def make_photographs(spec: str, count: int, quality: int, folder: Path) -> Photo
     return Photographs(folder, source.classes, labels)
 
 
+def make_shards(photographs: Photographs, folder: Path) -> Source:
+    """Write the photographs into tar shards."""
+    for first in range(0, len(photographs), 500):
+        with tarfile.open(folder / f"all-{first // 500:04d}.tar", "w") as tar:
+            for index in range(first, min(first + 500, len(photographs))):
+                labels = json.dumps({"labels": [photographs.classes[each] for each in photographs.labels_of(index)]})
+                contents = {".jpg": photographs.path(index).read_bytes(), ".json": labels.encode()}
+                for suffix, content in contents.items():
+                    info = tarfile.TarInfo(f"{index:05d}{suffix}")
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+    return open_source(f"shards:{folder}/all-*.tar")
+
+
+def forget(folder: Path) -> None:
+    """Have the files of a folder read from the disk again."""
+    for path in folder.iterdir():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())  # pages that are not written yet would stay
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def images_per_second(batches: Callable[[], Iterable[Tensor]], passes: int) -> float:
     """One run: the images of all passes, by the wall clock from asking for the first batch to having the last."""
     start, count = time.perf_counter(), 0
@@ -120,7 +147,8 @@ def main() -> None:
 
     torch.set_num_threads(1)  # the workers fill the cores
     spec = f"shards:{arguments.data}" if arguments.data else f"scenes?count={arguments.images}&size=256"
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
+    temporary = tempfile.TemporaryDirectory
+    with temporary() as folder, temporary() as cache, temporary() as in_shards:
         source = make_photographs(spec, arguments.images, arguments.quality, Path(folder))
         size, batch, workers = arguments.size, arguments.batch, arguments.workers
         start = time.perf_counter()
@@ -130,15 +158,21 @@ def main() -> None:
             PlainDataset(source, size), batch, shuffle=True, num_workers=workers, persistent_workers=workers > 0
         )
         stream = StreamLoader(source, size, batch, workers=workers, shuffle=True)
+        of_shards = StreamLoader(make_shards(source, Path(in_shards)), size, batch, workers=workers, shuffle=True)
         gathered = PreparedLoader(prepared, batch, shuffle=True)
+
         ways: dict[str, tuple[Callable[[], Iterable[Tensor]], int]] = {
             "plain Pillow dataset, DataLoader": (lambda: (images for images, _ in plain), 1),
             "streaming": (lambda: (each.images for each in stream), 1),
+            "streaming, tar shards": (lambda: (each.images for each in of_shards), 1),
+            FROM_DISK: (lambda: (each.images for each in of_shards), 1),
             "prepared": (lambda: (each.images for each in gathered), arguments.passes),
         }
         rates: dict[str, list[float]] = {name: [] for name in ways}
         for run in range(arguments.runs + 1):
             for name, (batches, passes) in ways.items():  # in turn, so that a busy moment meets all of them
+                if name == FROM_DISK:
+                    forget(Path(in_shards))
                 rate = images_per_second(batches, passes if run else 1)
                 if run:
                     rates[name].append(rate)

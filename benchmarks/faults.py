@@ -4,7 +4,8 @@
 
 Each fault is done to a run of its own over generated images, by a small network. Then the same command is given until
 it ends by itself, and its rows are compared with those of one process: names and bytes. Needs Linux; `full disk` needs
-to mount a tmpfs, and is left out where that is not allowed.
+to mount a tmpfs, and is left out where that is not allowed. `slow disk` and `clock jump` are patches of `os.fsync` and
+`time.time` in every Python process of the run; Ray's own clock, in C++, goes on.
 """
 
 import argparse
@@ -49,9 +50,11 @@ class Campaign:
         common = ["--model", str(self.model), "--scores", "all", "--batch-size", str(BLOCK), "--out", str(out)]
         return [sys.executable, "-m", "contextcaps.cli", "tag", str(images), *common, "--quiet", *more]
 
-    def on_ray(self, images: Path, out: Path, mark: str, *more: str) -> subprocess.Popen:
+    def on_ray(
+        self, images: Path, out: Path, mark: str, *more: str, extra: dict[str, str] | None = None
+    ) -> subprocess.Popen:
         words = self.words(images, out, "--engine", "ray", "--block-size", str(BLOCK), "--format", "jsonl", *more)
-        environment = {**os.environ, **ENVIRONMENT, "CORPUS_MARK": mark}
+        environment = {**os.environ, **ENVIRONMENT, **(extra or {}), "CORPUS_MARK": mark}
         if "--address" not in more:
             environment = {name: value for name, value in environment.items() if not name.startswith("RAY_AUTH")}
         return subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
@@ -194,12 +197,70 @@ def node(campaign: Campaign, out: Path, mark: str) -> tuple[int, str]:
     return commands, "one of two (`ray start` twice); the other did its blocks again"
 
 
+SLOW = """
+import os, time
+_fsync = os.fsync
+def slow(*arguments):
+    time.sleep(0.5)
+    return _fsync(*arguments)
+os.fsync = slow
+"""
+"""Run by every Python process of a run as it starts: a disk that takes 0.5 s for each fsync."""
+
+
+def at_start(campaign: Campaign, name: str, program: str) -> dict[str, str]:
+    """The environment in which every Python process runs a program first, Ray's workers, too."""
+    place = campaign.folder / name
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(program)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(place), os.environ.get("PYTHONPATH", "")]))}
+
+
+def slow_disk(campaign: Campaign, out: Path, mark: str) -> tuple[int, str]:
+    extra = at_start(campaign, "slow", SLOW)
+    command = campaign.on_ray(campaign.photos, out, mark, "--workers", "2", extra=extra)
+    wait_for_blocks(out, 2, command)
+    kill(marked("MapWorker", mark)[:1])  # while files are being written
+    _, said = command.communicate(timeout=1800)
+    assert command.returncode == 0, said
+    return 1, "each fsync took 0.5 s longer, in every process; a worker killed meanwhile"
+
+
+JUMPING = """
+import os, time
+def jump():
+    with open(os.environ["CORPUS_CLOCK"]) as file:
+        return int(file.read() or 0)
+def jumping():
+    return time.clock_gettime(time.CLOCK_REALTIME) + jump()
+def jumping_ns():
+    return time.clock_gettime_ns(time.CLOCK_REALTIME) + jump() * 10**9
+time.time, time.time_ns = jumping, jumping_ns
+"""
+"""Run by every Python process of a run as it starts: a wall clock that is off by as many seconds as a file says."""
+
+
+def clock_jump(campaign: Campaign, out: Path, mark: str) -> tuple[int, str]:
+    clock = campaign.folder / "clock"
+    clock.write_text("0")
+    extra = {**at_start(campaign, "jumping", JUMPING), "CORPUS_CLOCK": str(clock)}
+    command = campaign.on_ray(campaign.photos, out, mark, "--workers", "1", extra=extra)
+    for blocks, jump in ((2, 86400), (4, -86400), (6, 3600)):
+        wait_for_blocks(out, blocks, command)
+        clock.write_text(str(jump))
+    _, said = command.communicate(timeout=900)
+    assert command.returncode == 0, said
+    return 1, "in all Python processes the wall clock went a day ahead, a day behind, an hour ahead"
+
+
 FAULTS: dict[str, Callable[[Campaign, Path, str], tuple[int, str]]] = {
     "worker": worker,
     "all workers": all_workers,
     "driver": driver,
     "straggler": straggler,
     "full disk": full_disk,
+    "slow disk": slow_disk,
+    "clock jump": clock_jump,
     "node": node,
 }
 

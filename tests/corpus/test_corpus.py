@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -18,13 +19,16 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reas
 BLOCKS = ("--batch-size", "8", "--block-size", "16")
 
 
-def start(*words: str | Path, mark: str) -> subprocess.Popen:
-    """Start the command; all its processes have a mark in their environment."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "RAY_"))}
+def environment(mark: str) -> dict[str, str]:
+    """An environment without Ray's settings, with a mark by which all processes in it are found."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "RAY_A"))}
+    return {**kept, "CORPUS_TEST": mark, "OMP_NUM_THREADS": "1"}
+
+
+def start(*words: str | Path, mark: str, **more: str) -> subprocess.Popen:
+    """Start the command; all its processes have the mark."""
     command = [sys.executable, "-m", "contextcaps.cli", "tag", *map(str, words)]
-    return subprocess.Popen(
-        command, env={**kept, "CORPUS_TEST": mark, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(command, env={**environment(mark), **more}, stderr=subprocess.PIPE, text=True)
 
 
 def processes(title: str, mark: str) -> list[int]:
@@ -73,6 +77,33 @@ def test_a_killed_worker_loses_and_doubles_nothing(corpus, model, tmp_path, caps
     assert code == 1
     assert "100 images tagged" in said
     assert {path: path.stat().st_mtime_ns for path in (out / "tags").rglob("*.jsonl")} == before
+
+
+@pytest.mark.slow
+def test_a_cluster_of_two_nodes_gives_the_rows_of_one_process(corpus, model, tmp_path) -> None:
+    """Two `ray start` on loopback, and the command with --address."""
+    one, out, mark = tmp_path / "one.jsonl", tmp_path / "out", f"{os.getpid()}-nodes"
+    words = [corpus / "plain", "--model", model, "--scores", "all", "--batch-size", "8", "--quiet"]
+    with start(*words, "--out", one, mark=mark) as command:
+        command.communicate(timeout=200)
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--num-cpus=1", "--disable-usage-stats"]
+    ray += ["--object-store-memory=500000000"]
+    head = ["--head", "--port=6398", "--node-ip-address=127.0.0.2", "--include-dashboard=false"]
+    try:
+        for node in (head, ["--address=127.0.0.2:6398", "--node-ip-address=127.0.0.3"]):
+            subprocess.run(
+                [*ray, *node], env={**environment(mark), **token}, check=True, stdout=subprocess.DEVNULL, timeout=200
+            )
+        on_ray = ["--engine", "ray", "--block-size", "8", "--format", "jsonl", "--workers", "2", "--out", out]
+        with start(*words, *on_ray, "--address", "127.0.0.2:6398", mark=f"{mark}-driver", **token) as command:
+            _, said = command.communicate(timeout=400)
+        assert command.returncode == 1, said  # two images cannot be read
+    finally:
+        for each in processes("", mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+    assert sorted(rows(out, "tags") + rows(out, "errors")) == sorted(one.read_bytes().splitlines())
 
 
 def test_shards_and_tables_to_parquet_on_a_command_that_goes_on(corpus, model, tmp_path) -> None:

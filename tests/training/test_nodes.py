@@ -138,12 +138,19 @@ def test_a_killed_node_ends_the_other_and_the_run_goes_on_to_the_same_bits(tmp_p
     assert same(run, one_node)
 
 
+def restarted_on_one_node(words: list[str]) -> list[subprocess.Popen]:
+    return [torchrun("--standalone", "--nproc-per-node=2", "--max-restarts=2", words=words)]
+
+
+def restarted_on_two_nodes(words: list[str]) -> list[subprocess.Popen]:
+    return two_nodes_by_torchrun(words, "--max-restarts=2")
+
+
 @pytest.mark.slow
-@pytest.mark.xfail(reason="after a restart Gloo may not connect the processes (torch 2.13)", strict=False)
-def test_torchrun_restarts_a_killed_process_and_the_run_goes_on_by_itself(tmp_path, cache, one_node) -> None:
+@pytest.mark.parametrize("start", [restarted_on_one_node, restarted_on_two_nodes])
+def test_torchrun_restarts_a_killed_process_and_the_run_goes_on_by_itself(tmp_path, cache, one_node, start) -> None:
     run = tmp_path / "run"
-    words = small_words(run, cache, **LONGER)
-    nodes = [torchrun("--standalone", "--nproc-per-node=2", "--max-restarts=2", words=words)]
+    nodes = start(small_words(run, cache, **LONGER))
     with ended(nodes):
         wait_for_checkpoint(run, nodes)
         os.kill(children(nodes[0].pid)[-1], signal.SIGKILL)

@@ -1,13 +1,16 @@
 """contextcaps evaluate."""
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from contextcaps.cli.command import Command, CommandConsole, Flag, Folder, Number, Split, require_location
 from contextcaps.data.problems import OnBad
 from contextcaps.rank_zero import is_rank_zero
+
+if TYPE_CHECKING:
+    from contextcaps.training.evaluate import Elsewhere
 
 __all__ = ["Evaluate"]
 
@@ -55,6 +58,13 @@ class Evaluate(Command):
     """Measure on degraded images: small:32 (pixels), blur:0.02 (sigma as a share of the sides), occlude:0.5 (share of
     the image), surroundings:0.5 (the objects of one class covered, a share of the image at most, and only that class
     to find), or uncovered:0.5 (the same labels, nothing covered)."""
+    engine: Literal["local", "ray"] = "local"
+    """Compute in this process (or --devices), or on Ray with many, which decode the images as they are needed."""
+    address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
+    """With --engine ray: a cluster that runs already; without it one is started on this machine, for this command."""
+    workers: Number = None
+    """With --engine ray: processes that hold the model, by default one for each GPU, or for each core where there is
+    none."""
     quiet: Flag = False
     """No progress, only the tables."""
 
@@ -66,7 +76,8 @@ class Evaluate(Command):
 
         require_location(self.data)
         measured = evaluate(
-            **self.keywords("no_prepare", "known", "quiet"),
+            **self.keywords("no_prepare", "known", "quiet", "engine", "address", "workers"),
+            elsewhere=self._on_ray(),
             prepare=False if self.no_prepare else None,
             known=() if self.known is None else parse_shares(self.known),
             progress=not self.quiet,
@@ -81,3 +92,17 @@ class Evaluate(Command):
         if measured.files:
             written = f"Written to {measured.folder}: {', '.join(path.name for path in measured.files)}"
             console.print(written, soft_wrap=True, highlight=False)
+
+    def _on_ray(self) -> "Elsewhere | None":
+        """Return what computes on Ray; None for another engine."""
+        if self.engine == "local":
+            for name in ("address", "workers"):
+                if getattr(self, name):
+                    raise ValueError(f"--{name}: not with --engine local")
+            return None
+        for name, default in (("devices", 1), ("nodes", 1), ("known", None)):
+            if getattr(self, name) != default:
+                raise ValueError(f"--{name}: not with --engine ray")
+        from contextcaps.corpus.predicting import OnRay
+
+        return OnRay(self.address, self.workers)

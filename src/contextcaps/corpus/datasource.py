@@ -1,13 +1,11 @@
 """Blocks of a corpus as Ray Data reads them: a read task for each, which decodes its images."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockAccessor, BlockMetadata
-
-from contextcaps.corpus.work import Decode
 
 __all__ = ["BlockDatasource"]
 
@@ -16,13 +14,15 @@ class BlockDatasource(Datasource):
     """The blocks of a corpus that are still to be done.
 
     Args:
-        decode: decodes a block.
+        decode: decodes a block, to columns.
         blocks: their numbers.
         rows: images of a block.
         of_image: bytes of a decoded image.
     """
 
-    def __init__(self, decode: Decode, blocks: Sequence[int], rows: int, of_image: int) -> None:
+    def __init__(
+        self, decode: Callable[[int], dict[str, Any]], blocks: Sequence[int], rows: int, of_image: int
+    ) -> None:
         super().__init__()
         self.decode, self.blocks, self.rows, self.of_image = decode, blocks, rows, of_image
 
@@ -35,5 +35,5 @@ class BlockDatasource(Datasource):
         return [ReadTask(functools.partial(_read, self.decode, block), metadata) for block in self.blocks]
 
 
-def _read(decode: Decode, block: int) -> Iterable[Any]:
+def _read(decode: Callable[[int], dict[str, Any]], block: int) -> Iterable[Any]:
     return [BlockAccessor.batch_to_block(decode(block))]

@@ -15,6 +15,7 @@ import pyarrow
 from contextcaps.corpus.cluster import connected
 from contextcaps.corpus.listing import LISTING, Container, find_inputs, list_container, row_of
 from contextcaps.corpus.plan import Done, DoneBlocks, open_plan, write_plan
+from contextcaps.corpus.running import run_blocks, store_bytes, what_failed
 from contextcaps.corpus.store import Store
 from contextcaps.corpus.work import Decode, Model, Score, Writing
 from contextcaps.data.progress import progress_of
@@ -26,8 +27,7 @@ from contextcaps.version import __version__
 __all__ = ["CorpusOptions", "tag_corpus"]
 
 _LISTED = 10_000  # files that are listed at once
-_RETRIES = 5  # of a task whose worker died; more deaths are its images' own doing
-# Actors have Ray Data's default, any number: while a machine that died is still called, five retries are soon used up.
+_RETRIES = 5  # of a task that lists, and whose worker died
 _DECODERS = 2  # threads of a task
 
 
@@ -107,8 +107,9 @@ def tag_corpus(
     if plan is not None and done is not None and not done.left():
         done.finish()
         return _count(done)
-    of_block = options.block_size * 3 * size[0] * size[1]
-    with connected(options.address, _store_bytes(of_block, options), options.cores) as ray:
+    of_image = 3 * size[0] * size[1]
+    memory = store_bytes(options.block_size * of_image, options.workers or options.cores or os.cpu_count() or 1)
+    with connected(options.address, memory, options.cores) as ray:
         if plan is None:
             plan = write_plan(store, of_rows, options.block_size, _listed(ray, names, options.image_column))
             done = DoneBlocks(store, plan, form)
@@ -119,9 +120,21 @@ def tag_corpus(
         try:
             with progress_of("tagging", plan.images, progress) as tell:
                 tell(before)
-                for each in _results(ray, decode, (model, fingerprint, __version__, writing), options, done.left()):
-                    done.add(each)
-                    tell(each.tagged + each.failed)
+                results = run_blocks(
+                    ray,
+                    decode,
+                    Score,
+                    (model, fingerprint, __version__, writing),
+                    done.left(),
+                    rows=options.block_size,
+                    of_image=of_image,
+                    workers=options.workers,
+                    on_cpu=model.device == "cpu",
+                )
+                for batch in results:
+                    for each in zip(batch["block"], batch["tagged"], batch["failed"], strict=True):
+                        done.add(Done(*map(int, each)))
+                    tell(int(sum(batch["tagged"]) + sum(batch["failed"])))
         except ray.exceptions.RayError as error:
             raise _as_ours(error, done, ray) from None
         except KeyboardInterrupt:
@@ -138,12 +151,6 @@ _OF_THRESHOLDS = ("threshold", "precision_at_least", "recall_at_least")
 def _count(done: DoneBlocks) -> Count:
     blocks = done.blocks.values()
     return Count(sum(each.tagged for each in blocks), sum(each.failed for each in blocks))
-
-
-def _store_bytes(of_block: int, options: CorpusOptions) -> int:
-    """Return the memory for decoded blocks: some for each worker. With less than 1 GiB Ray Data may start no task."""
-    workers = options.workers or options.cores or os.cpu_count() or 1
-    return max(2**30, min(8 * (workers + 1) * of_block, 2**34))
 
 
 def _listed(ray: Any, names: Sequence[str], column: str | None) -> Iterator[pyarrow.Table]:
@@ -192,46 +199,13 @@ def _table(rows: Sequence[Any]) -> pyarrow.Table:
     )
 
 
-def _results(
-    ray: Any, decode: Decode, of_actor: tuple[Any, ...], options: CorpusOptions, blocks: Sequence[int]
-) -> Iterator[Done]:
-    """Yield the blocks as they are done, in any order."""
-    from contextcaps.corpus.datasource import BlockDatasource  # its base class is Ray's
-
-    resources = ray.cluster_resources()
-    gpus = 0 if of_actor[0].device == "cpu" else int(resources.get("GPU", 0))
-    workers = min(len(blocks), options.workers or gpus or max(1, int(resources.get("CPU", 1))))
-    # Without GPUs each core has a model at three quarters and decoding at one: neither can take the other's place.
-    share = {"num_cpus": 1.0, "num_gpus": 1.0} if gpus else {"num_cpus": 0.75}
-    decoding = 1.0 if gpus else 0.25
-    height, width = decode.size
-    dataset = ray.data.read_datasource(
-        BlockDatasource(decode, blocks, options.block_size, 3 * height * width),
-        override_num_blocks=len(blocks),
-        num_cpus=decoding,
-        ray_remote_args={"max_retries": _RETRIES},
-    )
-    dataset = dataset.map_batches(
-        Score,
-        fn_constructor_args=of_actor,
-        batch_size=None,
-        compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=2),
-        **share,
-    )
-    for batch in dataset.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):
-        for block, tagged, failed in zip(batch["block"], batch["tagged"], batch["failed"], strict=True):
-            yield Done(int(block), int(tagged), int(failed))
-
-
 def _retried_tasks() -> dict[str, Any]:
     return {"max_retries": _RETRIES}
 
 
 def _as_ours(error: Any, done: DoneBlocks, ray: Any) -> Exception:
     """Return what went wrong in a worker as an error of one line, which says that the same command goes on."""
-    cause: BaseException = error
-    while isinstance(cause, ray.exceptions.RayTaskError) and isinstance(getattr(cause, "cause", None), BaseException):
-        cause = cause.cause
+    cause = what_failed(error, ray)
     if isinstance(cause, ValueError | ImportError):
         return cause
     what = (str(cause).strip().splitlines() or [type(cause).__name__])[-1]

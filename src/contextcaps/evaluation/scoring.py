@@ -13,7 +13,7 @@ from contextcaps.evaluation.known.measuring import give
 from contextcaps.evaluation.predictions import Precision, Predictions, predict
 from contextcaps.models import CapsuleNetwork
 
-__all__ = ["Scores", "class_order", "score"]
+__all__ = ["Scores", "class_order", "predictions_of", "score"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +63,21 @@ def score(
             said = predict(network, loader, source.classes, device, precision, tell, known=known_of)
         told[share] = (labels, said.scores)
     return Scores(found, told)
+
+
+def predictions_of(network: CapsuleNetwork, source: Source, scores: Tensor, indices: Tensor) -> Predictions:
+    """Return the predictions that scores computed elsewhere are, as `score` does.
+
+    Args:
+        network: whose scores they are.
+        source: of the images.
+        scores: [n, J], float32, in any order of the images.
+        indices: [n], int64, of these images in the source.
+    """
+    places = indices.argsort()
+    targets = torch.from_numpy(source.targets_of(indices[places].tolist()))  # [n, J]
+    classes = network.config.class_names or source.classes
+    return Predictions(scores[places], targets[:, class_order(network, source)], indices[places], classes)
 
 
 def class_order(network: CapsuleNetwork, source: Source) -> list[int]:

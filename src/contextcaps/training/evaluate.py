@@ -23,7 +23,7 @@ from contextcaps.evaluation.known.measuring import KnownEvaluation, measure_know
 from contextcaps.evaluation.known.report import write_known
 from contextcaps.evaluation.predictions import Predictions
 from contextcaps.evaluation.report import Evaluation, evaluate_predictions, write_report
-from contextcaps.evaluation.scoring import class_order, score
+from contextcaps.evaluation.scoring import Scores, class_order, predictions_of, score
 from contextcaps.models import CapsuleNetwork
 from contextcaps.models.loading import load_model, shipped_folder
 from contextcaps.models.trained import Trained, without_folders
@@ -41,7 +41,11 @@ from contextcaps.training.processes import (
 from contextcaps.training.runs import Run, require_writable
 from contextcaps.training.seen import Seen, count_seen
 
-__all__ = ["Measured", "evaluate"]
+__all__ = ["Elsewhere", "Measured", "evaluate"]
+
+
+Elsewhere = Callable[[CapsuleNetwork, Part, TrainConfig, Callable[[int], None]], tuple[Tensor, Tensor]]
+"""Computes the scores [n, J] of a part's images, and says which images they are [n]; counts them as they are done."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +81,7 @@ def evaluate(
     known: Sequence[float] = (),
     degrade: str | None = None,
     progress: bool = True,
+    elsewhere: Elsewhere | None = None,
 ) -> Measured:
     """Measure a model on data, and write the report.
 
@@ -99,6 +104,8 @@ def evaluate(
         degrade: measure on degraded images: "small", "blur", "occlude", "surroundings" or "uncovered", or one with a
             strength, such as "small:48" (`contextcaps.data.degradation`).
         progress: show progress on the error stream.
+        elsewhere: computes the scores instead of this process, such as `contextcaps.corpus.predicting.OnRay`; images
+            are then decoded as they are needed.
 
     Raises:
         ValueError: the model, the data or what was asked for is wrong.
@@ -106,6 +113,8 @@ def evaluate(
     """
     if resamples is not None and resamples < 1:
         raise ValueError(f"resamples: expected a whole number of at least 1, got {resamples}")
+    if elsewhere is not None and (known or devices * nodes > 1):
+        raise ValueError("elsewhere: known labels, and several devices or nodes, are not possible with it")
     if split is not None and not split:
         raise ValueError("split: expected a name, got an empty one")
     degradation = None if degrade is None else Degradation.parse(degrade)
@@ -134,7 +143,7 @@ def evaluate(
             devices=devices,
             nodes=nodes,
             shard=False,
-            prepare=config.prepare if prepare is None else prepare,
+            prepare=elsewhere is None and (config.prepare if prepare is None else prepare),
             cache=config.cache if cache is None else str(cache),
             on_bad=config.on_bad if on_bad is None else on_bad,
         )
@@ -149,7 +158,6 @@ def evaluate(
     fabric.barrier()
     if not is_rank_zero():
         part.prepare(config, progress=False)
-    loader = part.loader(config, rank=fabric.global_rank, world_size=fabric.world_size)
 
     @contextlib.contextmanager
     def shown(what: str) -> Iterator[Callable[[int], None]]:
@@ -157,7 +165,12 @@ def evaluate(
             yield lambda count: tell(count * fabric.world_size)
 
     try:
-        scores = score(network.to(fabric.device), loader, part.source, used, shown, known, seed)
+        if elsewhere is None:
+            loader = part.loader(config, rank=fabric.global_rank, world_size=fabric.world_size)
+            scores = score(network.to(fabric.device), loader, part.source, used, shown, known, seed)
+        else:
+            with shown("evaluating") as tell:
+                scores = Scores(predictions_of(network, part.source, *elsewhere(network, part, config, tell)), {})
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

@@ -7,7 +7,6 @@ import atexit
 import dataclasses
 import logging
 import os
-import platform
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -20,20 +19,18 @@ from contextcaps.documents import counted
 from contextcaps.evaluation.predictions import Precision
 from contextcaps.extras import import_extra
 from contextcaps.training.config import TrainConfig
+from contextcaps.training.elastic import join_processes
 
 __all__ = [
     "Fabric",
     "LightningModule",
     "agree",
     "device_name",
-    "elastic_run",
     "full_state_dict",
-    "is_restart",
     "keep_global_batch",
     "load_full_state_dict",
     "local_shard",
     "make_fabric",
-    "require_named_run",
     "resolve_processes",
     "resolved_precision",
 ]
@@ -100,28 +97,6 @@ def keep_global_batch(config: TrainConfig) -> TrainConfig:
     return dataclasses.replace(config, devices=devices, nodes=world // devices, batch_size=whole // world, shard=shard)
 
 
-def elastic_run() -> str | None:
-    """Return what tells this torchrun, over all its restarts, from any other; None for processes it did not start."""
-    name = os.environ.get("TORCHELASTIC_RUN_ID")
-    # Without --rdzv-id all are called "none": then it is the agent that started this process.
-    return f"{platform.node()}-{os.getppid()}" if name == "none" else name
-
-
-def is_restart() -> bool:
-    """Return whether torchrun starts this process again after a failure (--max-restarts)."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
-def require_named_run(config: TrainConfig) -> None:
-    """Refuse restarts by torchrun for a run without a folder of its own: each would begin anew in another one.
-
-    Raises:
-        ValueError: there is no such folder.
-    """
-    if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0 and config.out is None:
-        raise ValueError("out: with torchrun --max-restarts name the run's folder, --out RUN: a restart goes on there")
-
-
 def make_fabric(config: TrainConfig) -> Fabric:
     """Launch the fabric that a resolved configuration asks for: from here on, all processes run."""
     if config.deterministic:
@@ -134,6 +109,7 @@ def make_fabric(config: TrainConfig) -> Fabric:
         strategy=_strategy(config),
         precision=_PLUGINS[resolved_precision(config)],  # type: ignore[arg-type]
     )
+    join_processes(_uses_gpu(config))
     fabric.launch()
     if torch.distributed.is_initialized():
         atexit.register(_leave_processes)

@@ -24,6 +24,7 @@ from contextcaps.training.data import (
     open_training_parts,
     require_places,
 )
+from contextcaps.training.elastic import elastic_run, is_restart, require_named_run
 from contextcaps.training.export import export, export_best_so_far, mark_best_if_last
 from contextcaps.training.failures import StoppedRun, record_failures
 from contextcaps.training.labels import learn_labels
@@ -32,11 +33,8 @@ from contextcaps.training.losses import resolve_loss
 from contextcaps.training.processes import (
     Fabric,
     device_name,
-    elastic_run,
-    is_restart,
     keep_global_batch,
     make_fabric,
-    require_named_run,
     resolve_processes,
     resolved_precision,
 )
