@@ -56,7 +56,26 @@ def test_bayes_by_hand_and_no_label() -> None:
     chance = 1 / (1 + math.exp(-0.4))
     present = chance * 0.9 / (chance * 0.9 + (1 - chance) * 0.01)
     absent = (1 - chance) * 0.99 / ((1 - chance) * 0.99 + chance * 0.1)
-    found = noise.right(torch.tensor([-0.3, -0.3]), torch.tensor([True, False]))
+    logits = torch.tensor([-0.3, -0.3])
+    found = noise.right(noise.calibrated(logits), torch.tensor([True, False]))
     torch.testing.assert_close(found, torch.tensor([present, absent]))
     nothing = fit_label_noise(torch.zeros(2, 3), torch.full((2, 3), UNKNOWN))
-    assert nothing == pytest.approx((1.0, 0.0, 0.01, 0.01), abs=1e-3)
+    assert nothing == pytest.approx((1.0, 0.0, 0.01, 0.01, 0.0), abs=1e-3)
+    half = noise._replace(told=0.5)
+    torch.testing.assert_close(half.calibrated(torch.tensor([-0.3]), torch.tensor([0.5])), torch.tensor([1.2]))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_mixture_is_recovered(share) -> None:
+    """Labels are drawn from a mixture of two logits; the fit finds its share."""
+    random = torch.Generator().manual_seed(1)
+    alone, told = (4 * torch.randn(2, 20_000, 6, generator=random) - 2).unbind()
+    there = torch.rand(alone.shape, generator=random) < ((1 - share) * alone + share * told).sigmoid()
+    said = there & (torch.rand(alone.shape, generator=random) > 0.05)
+    found = fit_label_noise(alone, said, told)
+    assert found.told == pytest.approx(share, abs=0.02)
+    assert found.scale == pytest.approx(1, abs=0.05)
+    assert found.missing == pytest.approx(0.05, rel=0.15)
+    torch.testing.assert_close(
+        found.calibrated(alone, told), found.scale * (alone + found.told * (told - alone)) + found.shift
+    )

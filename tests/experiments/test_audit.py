@@ -31,7 +31,7 @@ from contextcaps.tagging import (
     write_audit,
     write_suspicions,
 )
-from contextcaps.tagging.audit import told_scores
+from contextcaps.tagging.audit import judging_scores
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part
 from contextcaps.training.seen import count_seen
@@ -100,22 +100,25 @@ run = functools.partial(run_command, "audit")
 
 
 @pytest.mark.parametrize("name", ["contextcaps", "c-tran"])
-def test_a_label_is_judged_with_all_others_told(name, table) -> None:
+def test_a_label_is_judged_without_and_with_all_others_told(name, table) -> None:
     source, tagger = open_source(f"table:{table}"), tagger_of(name)
     found = everything(source, tagger, top=1000)
     assert found.told
-    scores = torch.zeros(len(source), 5)
+    scores = torch.zeros(len(source), 2, 5)
     for index in range(len(source)):
         sample = source.sample(index)
         for place, own in enumerate(source.classes):
             left_out = {place, *sample.unknown}
             known = {each: k in sample.labels for k, each in enumerate(source.classes) if k not in left_out}
-            (tagging,) = tagger.tag(sample.image, known=known)
-            scores[index, place] = float(tagging.scores[CLASSES.index(own)])
-    torch.testing.assert_close(told_scores(tagger, source)[0], scores, rtol=0, atol=1e-5)
+            for row, told in enumerate(({}, known)):
+                (tagging,) = tagger.tag(sample.image, known=told)
+                scores[index, row, place] = float(tagging.scores[CLASSES.index(own)])
+    torch.testing.assert_close(judging_scores(tagger, source)[0], scores, rtol=0, atol=1e-5)
     targets = torch.from_numpy(source.targets())
-    noise = fit_label_noise(scores.logit(), targets)
-    calibrated = torch.sigmoid(noise.scale * scores.logit() + noise.shift)
+    alone, told = scores.logit().unbind(1)
+    noise = fit_label_noise(alone, targets, told)
+    assert 0 < noise.told < 1
+    calibrated = torch.sigmoid(noise.scale * ((1 - noise.told) * alone + noise.told * told) + noise.shift)
     expected = right(noise, calibrated, targets).masked_fill(targets == UNKNOWN, math.nan)
     torch.testing.assert_close(found.probabilities, expected, rtol=0, atol=1e-4, equal_nan=True)
     assert bool(found.probabilities[0].isnan().any())

@@ -10,8 +10,13 @@ below 1, where it is lowest above 0, and by how much says how often labels err. 
 are judged, by their likelihood. By Bayes' rule an absent label is in error with the odds q · m / ((1 − q) · (1 − w)),
 and a present one with the odds (1 − q) · w / (q · (1 − m)). Within either kind the order is that of the logits; the two
 shares decide which kind comes first. Plain scores, and Platt scaling, take both kinds to be equally common.
+
+Where a model also has logits with all other labels told, the logit is a mixture of both, (1 − t) · logit + t · told,
+and t is fitted as a fifth number: labels tell of each other, and mislead where they are in error themselves or the
+model has learned little of them.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,8 +29,10 @@ from contextcaps.evaluation.metrics.streaming import Array, Pairs
 
 __all__ = ["LabelNoise", "fit_label_noise"]
 
-_BINS_PER_UNIT = 128
-"""The likelihood is that of logits in bins so narrow, with as many steps for a billion labels as for a hundred."""
+_BINS_PER_UNIT = (128, 16)
+"""The likelihood is that of logits in bins so narrow, with as many steps for a billion labels as for a hundred; the
+second where they are pairs of logits."""
+_MOST_LOGIT = 20
 _BEFORE = (1.0, 100.0)
 """What is believed of each share before a label is seen: as if 1 of 100 had been in error."""
 _MOST = 0.5
@@ -41,26 +48,33 @@ class LabelNoise(NamedTuple):
     """Share of the classes that are there whose label says absent."""
     wrong: float
     """Share of the classes that are not there whose label says present."""
+    told: float = 0.0
+    """Share that the logits with all other labels told have in the mixture."""
 
-    def right(self, logits: Tensor, is_present: Tensor) -> Tensor:
+    def calibrated(self, logits: Tensor, told: Tensor | None = None) -> Tensor:
+        """Return the calibrated mixture of logits with nothing told and of those with all other labels told."""
+        mixed = logits if told is None else (1 - self.told) * logits + self.told * told
+        return self.scale * mixed + self.shift
+
+    def right(self, calibrated: Tensor, is_present: Tensor) -> Tensor:
         """Return the probability of each label to be right.
 
         Args:
-            logits: any shape.
+            calibrated: logits that `calibrated` gave, of any shape.
             is_present: of the same shape, what the labels say.
         """
-        calibrated = self.scale * logits + self.shift
         as_absent = calibrated + float(np.log(self.missing) - np.log1p(-self.wrong))  # log odds of an error
         as_present = -calibrated + float(np.log(self.wrong) - np.log1p(-self.missing))
         return torch.sigmoid(-torch.where(is_present, as_present, as_absent))
 
 
-def fit_label_noise(logits: Array, targets: Array) -> LabelNoise:
-    """Fit the calibration and both shares by their likelihood.
+def fit_label_noise(logits: Array, targets: Array, told: Array | None = None) -> LabelNoise:
+    """Fit the calibration, both shares, and the mixture where there is one, by their likelihood.
 
     Args:
         logits: [n, J], finite; beyond ±20 they count as that.
         targets: [n, J], 0 or 1, or `UNKNOWN`.
+        told: [n, J], logits with all other labels told.
 
     >>> random = torch.Generator().manual_seed(0)
     >>> logits = 6 * torch.randn(20_000, 5, generator=random) - 3
@@ -70,8 +84,9 @@ def fit_label_noise(logits: Array, targets: Array) -> LabelNoise:
     >>> print(f"{noise.scale:.1f} {abs(noise.shift):.1f} {noise.missing:.2f} {noise.wrong:.2f}")
     1.0 0.0 0.05 0.00
     """
-    centres, counts = _histogram(logits, targets)  # [m], [2, m]
-    weights = torch.tensor([0.0, 0.0, -3.9, -3.9], dtype=torch.float64, requires_grad=True)
+    centres, counts = _histogram([logits] if told is None else [logits, told], targets)  # [S, m], [2, m]
+    start = [0.0, 0.0, -3.9, -3.9] + ([] if told is None else [0.0])
+    weights = torch.tensor(start, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS(
         [weights], max_iter=200, tolerance_grad=1e-9, tolerance_change=1e-13, line_search_fn="strong_wolfe"
     )
@@ -86,31 +101,39 @@ def fit_label_noise(logits: Array, targets: Array) -> LabelNoise:
     return LabelNoise(*(float(each) for each in _values(weights.detach())))
 
 
-def _values(weights: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return scale, shift and both shares of four numbers without bounds."""
-    return weights[0].exp().clamp(*SCALES), weights[1], *(_MOST * weights[2:].sigmoid())
+def _values(weights: Tensor) -> tuple[Tensor, ...]:
+    """Return scale, shift, both shares of errors, and the mixture's, of four or five numbers without bounds."""
+    return weights[0].exp().clamp(*SCALES), weights[1], *(_MOST * weights[2:4].sigmoid()), *weights[4:].sigmoid()
 
 
 def _loss(weights: Tensor, centres: Tensor, counts: Tensor) -> Tensor:
-    """Return the negative log likelihood of labels counted by logit, and of what is believed before."""
-    scale, shift, missing, wrong = _values(weights)
-    there, not_there = logsigmoid(scale * centres + shift).exp(), logsigmoid(-scale * centres - shift).exp()  # [m]
+    """Return the negative log likelihood of labels counted by logits, and of what is believed before."""
+    scale, shift, missing, wrong, *mixture = _values(weights)
+    mixed = torch.lerp(centres[0], centres[1], mixture[0]) if mixture else centres[0]  # [m]
+    there, not_there = logsigmoid(scale * mixed + shift).exp(), logsigmoid(-scale * mixed - shift).exp()  # [m]
     present = wrong * not_there + (1 - missing) * there  # [m]
     absent = (1 - wrong) * not_there + missing * there  # [m]
     likelihood = (counts[1] * present.log() + counts[0] * absent.log()).sum()
     errors, others = _BEFORE[0], _BEFORE[1] - _BEFORE[0]
     before = sum(errors * share.log() + others * (1 - share).log() for share in (missing, wrong))
-    return ((scale - 1).square() + shift.square()) / 2 - likelihood - before
+    return ((scale - 1).square() + shift.square() + weights[4:].square().sum()) / 2 - likelihood - before
 
 
-def _histogram(logits: Array, targets: Array) -> tuple[Tensor, Tensor]:
-    """Return the middles of bins of logits [m], and how many labels of each are absent and present, [2, m]."""
-    most = 20 * _BINS_PER_UNIT
-    counts = torch.zeros(2, 2 * most + 1, dtype=torch.float64)
-    pairs = Pairs(logits, targets)
-    for _, part, truth in pairs.rows():
-        known = pairs.labelled(part)  # [r, J]
-        places = (part[known].double() * _BINS_PER_UNIT).round().clamp(-most, most).long() + most  # [p]
+def _histogram(kinds: Sequence[Array], targets: Array) -> tuple[Tensor, Tensor]:
+    """Return the middles of bins of S kinds of logits [S, m], and how many labels of each are absent and present."""
+    per_unit = _BINS_PER_UNIT[len(kinds) - 1]
+    side = 2 * _MOST_LOGIT * per_unit + 1
+    counts = torch.zeros(2, side ** len(kinds), dtype=torch.float64)
+    pairs = [Pairs(logits, targets) for logits in kinds]
+    for pieces in zip(*(each.rows() for each in pairs), strict=True):
+        truth = pieces[0][2]
+        known = pairs[0].labelled(pieces[0][1])  # [r, J]
+        bins = torch.zeros(int(known.sum()), dtype=torch.int64, device=truth.device)  # [p]
+        for _, part, _ in pieces:
+            middle = _MOST_LOGIT * per_unit
+            bins = side * bins + (part[known].double() * per_unit).round().clamp(-middle, middle).long() + middle
         for row, chosen in enumerate((~truth[known], truth[known])):
-            counts[row] += torch.bincount(places[chosen], minlength=2 * most + 1).cpu()
-    return torch.arange(-most, most + 1, dtype=torch.float64) / _BINS_PER_UNIT, counts
+            counts[row] += torch.bincount(bins[chosen], minlength=counts.shape[1]).cpu()
+    filled = counts.sum(dim=0).nonzero()[:, 0]  # [m]
+    places = torch.stack([filled // side**power % side for power in reversed(range(len(kinds)))])  # [S, m]
+    return places.double() / per_unit - _MOST_LOGIT, counts[:, filled]
