@@ -436,7 +436,13 @@ def test_folds_judge_what_they_have_not_learned_from(tmp_path, monkeypatch, caps
     data, cache = "scenes?count=40&size=32", tmp_path / "cache"
     contextcaps.train(small_config(tmp_path / "run", cache, model="contextcaps", epochs=1, data=data), progress=False)
     kept = sorted(path.name for path in cache.iterdir())
-    source, seen = open_source(data), []
+    source, seen, opened = open_source(data), [], []
+
+    def open_counted(*words, **options):
+        opened.append(words)
+        return open_source(*words, **options)
+
+    monkeypatch.setattr(folds, "open_source", open_counted)
 
     def look(folder: Path, device: str) -> Tagger:
         left_out = fold_indices(source, 2, seed=0)[len(seen)]
@@ -450,6 +456,7 @@ def test_folds_judge_what_they_have_not_learned_from(tmp_path, monkeypatch, caps
     code, out, err = run(["--data", data, "--model", tmp_path / "run", "--folds", 2, "--html", page], capsys)
     assert code == 0, err
     assert seen == [[0, 20]] * 2
+    assert len(opened) == 1
     assert "fold 1 of 2: 20 images left out" in err
     assert f"Of {40 * len(source.classes):,} labels judged" in out
     assert "Judged by 2 models, each trained on the other folds" in page.read_text("utf-8")

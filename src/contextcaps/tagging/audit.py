@@ -6,10 +6,9 @@ half may be wrong, "absent" above it missing.
 
 A model's own calibration is that of scores where nothing is told. With everything told it is surer than it should be:
 the messages of all classes add up, those of labels in error, too. And a label can be in error, which is more common of
-one kind than of the other: annotators overlook many more objects than they invent. So five numbers are fitted to the
-labels that are judged: the mixture, a scale and a shift of its logits, and the shares of labels that are missing and
-wrong (`fit_label_noise`). The shares keep the order of the labels of either kind, and say how the two kinds are ranked
-together.
+one kind than of the other: annotators overlook many more objects than they invent. So some numbers are fitted to the
+labels that are judged: the mixture, a scale and a shift of its logits, a shift of each class, and the shares of labels
+that are missing and wrong (`fit_label_noise`). The shares say how the two kinds are ranked together.
 """
 
 import dataclasses
@@ -244,7 +243,9 @@ def _explained(source: Source, tagger: Tagger, noise: LabelNoise, sample: Sample
         for parts, given in zip(both, (None, known), strict=True)
     )
     return mixed_explanation(
-        (alone, noise.scale * (1 - noise.told)), (told, noise.scale * noise.told), shift=noise.shift
+        (alone, noise.scale * (1 - noise.told)),
+        (told, noise.scale * noise.told),
+        shift=noise.shift + noise.class_shifts[place],
     )
 
 
