@@ -87,7 +87,7 @@ def test_shifts_of_classes_are_recovered_and_rare_classes_keep_theirs_near_zero(
     said[2:, 2] = UNKNOWN  # of the last class two labels are known
     found = fit_label_noise(logits, said)
     shifts = torch.tensor(found.class_shifts)
-    torch.testing.assert_close((found.shift + shifts)[:2], true[:2], atol=0.1, rtol=0)
+    torch.testing.assert_close((found.shift + shifts)[:2], true[:2], atol=0.2, rtol=0)
     assert abs(float(shifts[2])) < 1
     calibrated = found.calibrated(logits)
     torch.testing.assert_close(calibrated, found.scale * logits + found.shift + shifts)

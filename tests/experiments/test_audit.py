@@ -118,7 +118,8 @@ def test_a_label_is_judged_without_and_with_all_others_told(name, table) -> None
     alone, told = scores.logit().unbind(1)
     noise = fit_label_noise(alone, targets, told)
     assert 0 < noise.told < 1
-    calibrated = torch.sigmoid(noise.scale * ((1 - noise.told) * alone + noise.told * told) + noise.shift)
+    mixed = (1 - noise.told) * alone + noise.told * told
+    calibrated = torch.sigmoid(noise.scale * mixed + noise.shift + torch.tensor(noise.class_shifts))
     expected = right(noise, calibrated, targets).masked_fill(targets == UNKNOWN, math.nan)
     torch.testing.assert_close(found.probabilities, expected, rtol=0, atol=1e-4, equal_nan=True)
     assert bool(found.probabilities[0].isnan().any())
@@ -155,7 +156,8 @@ def test_a_model_that_cannot_be_told_gives_its_scores(table) -> None:
     )
     targets = torch.from_numpy(source.targets())
     noise = fit_label_noise(scores.logit(), targets)
-    expected = right(noise, torch.sigmoid(noise.scale * scores.logit() + noise.shift), targets)
+    shifts = torch.tensor(noise.class_shifts)
+    expected = right(noise, torch.sigmoid(noise.scale * scores.logit() + noise.shift + shifts), targets)
     expected[0, source.unknown_of(0)[0]] = math.nan
     torch.testing.assert_close(found.probabilities, expected, equal_nan=True, rtol=0, atol=1e-5)
 

@@ -242,11 +242,8 @@ def _explained(source: Source, tagger: Tagger, noise: LabelNoise, sample: Sample
         )
         for parts, given in zip(both, (None, known), strict=True)
     )
-    return mixed_explanation(
-        (alone, noise.scale * (1 - noise.told)),
-        (told, noise.scale * noise.told),
-        shift=noise.shift + noise.class_shifts[place],
-    )
+    shift = noise.shift + noise.class_shifts[place]
+    return mixed_explanation((alone, noise.scale * (1 - noise.told)), (told, noise.scale * noise.told), shift=shift)
 
 
 def _names(tagger: Tagger, source: Source) -> tuple[str, ...]:
