@@ -94,7 +94,8 @@ def fit_label_noise(logits: Array, targets: Array, told: Array | None = None) ->
     centres, counts = _histogram(kinds, targets)  # [S, m], [2, m]
     weights = torch.tensor([0.0, 0.0, -3.9, -3.9] + ([] if told is None else [0.0]), dtype=torch.float64)
     _minimise(weights, lambda: _loss(weights, centres, counts) / max(1.0, float(counts.sum())))
-    noise = LabelNoise(*(float(each) for each in _values(weights)))
+    scale, shift, missing, wrong, *mixture = (float(each) for each in _values(weights))
+    noise = LabelNoise(scale, shift, missing, wrong, mixture[0] if mixture else 0.0)
     centre, by_class = _histogram_by_class(noise, kinds, targets)  # [m], [2, J, m]
     shifts = torch.zeros(by_class.shape[1], 1, dtype=torch.float64)  # [J, 1]
 
