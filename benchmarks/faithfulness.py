@@ -1,7 +1,7 @@
 """Are explanations true: parts of logits beside Grad-CAM, Grad-CAM++, HiResCAM and integrated gradients.
 
     pip install -e '.[peers]'
-    python benchmarks/faithfulness.py 'shards:val.tar' --model coco80 --images 400
+    python benchmarks/faithfulness.py 'shards:val.tar' --model coco80
     python benchmarks/faithfulness.py 'ade20k:PATH?unlabelled=keep' --split val --model RUN
 
 Of each drawn image one of its classes is drawn (seed 0) and explained by each method on the grid of the backbone's last
@@ -11,10 +11,11 @@ features; integrated gradients, of the pixels, are summed over each cell. `capsu
 - pointing: does the middle of the strongest cell lie in the mask, or a box, of the class?
 - energy: the share of all that speaks for the class (positive parts) that lies in them.
 - deletion (less is better): the mean score while cells are blanked, the strongest first; blank is the training mean.
-- insertion (more is better): the same from a blank image, while cells are put back. Both in shares of the score of the
-  whole image, and over the first `--curves` images.
-- ms: median time of one explanation, from an image to its grid; forward is that of the network alone. One after the
-  other on the same machine, so that ratios hold if it is busy.
+- insertion (more is better): the same from a blank image, while cells are put back. Both as areas under curves of
+  `STEPS` steps (Petsiuk et al. 2018, https://arxiv.org/abs/1806.07421), all versions of an image in one batch; over the
+  first `--curves` images.
+- forwards: the median time of one explanation, from an image to its grid, in times of tagging the same image. One after
+  the other on the same machine, so that ratios hold if it is busy. All methods have the same folded backbone.
 
 95 % intervals: bootstrap over images. `--sheets FOLDER` writes contact sheets of the best, median and worst by energy.
 """
@@ -34,6 +35,7 @@ import contextcaps
 from contextcaps.data import Sample, open_source
 from contextcaps.data.images import decode
 from contextcaps.evaluation.scoring import class_order
+from contextcaps.extras import import_extra
 from contextcaps.models.decomposition import decompose
 from contextcaps.tagging import Tagger
 from contextcaps.tagging.explanation import spread
@@ -42,8 +44,8 @@ from contextcaps.tagging.pixels import pixels_of
 
 Method = Callable[[Tensor, int], np.ndarray]
 """From an image [1, 3, H, W], uint8, and a class to its parts on the grid [h, w]."""
-STEPS = 10
-"""Of the curves of deletion and insertion."""
+STEPS = 7
+"""Of the curves of deletion and insertion: on a grid of 7×7, so many cells each."""
 
 
 def main() -> None:
@@ -51,16 +53,16 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--split")
     parser.add_argument("--model", default="coco80")
-    parser.add_argument("--images", type=int, default=400, help="so many of them, drawn with seed 0")
-    parser.add_argument("--curves", type=int, default=150, help="of which so many have curves of deletion")
+    parser.add_argument("--images", type=int, default=300, help="so many of them, drawn with seed 0")
+    parser.add_argument("--curves", type=int, default=300, help="of which so many have curves of deletion")
     parser.add_argument("--minutes", type=float, default=60, help="stop after so many; then there are fewer images")
-    parser.add_argument("--gradients", type=int, default=20, help="steps of integrated gradients")
+    parser.add_argument("--gradients", type=int, default=10, help="steps of integrated gradients")
     parser.add_argument("--skip", nargs="*", default=[], help="methods to leave out, such as 'integrated gradients'")
     parser.add_argument("--resamples", type=int, default=1000)
     parser.add_argument("--sheets", type=Path, help="write contact sheets; they hold photographs")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    tagger = contextcaps.load(arguments.model, "cpu")
+    tagger = contextcaps.load(arguments.model, "cpu", runtime="torch")
     source = open_source(
         arguments.data, on_bad="skip", **({} if arguments.split is None else {"split": arguments.split})
     )
@@ -73,23 +75,27 @@ def main() -> None:
     done, started = 0, time.perf_counter()
     for index in random.permutation(len(source)).tolist():
         sample = source.sample(index)
-        places = [label for label in sample.labels if inside_of(sample, label, (7, 7)).any()]
-        if not places:
+        pixels = torch.from_numpy(pixels_of(sample.image, tagger.config.image_size)[None])  # [1, 3, H, W]
+        regions = regions_of(sample, (pixels.shape[2], pixels.shape[3]))
+        if not regions:
             continue
-        label = places[int(random.integers(len(places)))]
-        pixels = torch.from_numpy(pixels_of(sample.image, tagger.network.config.image_size)[None])  # [1, 3, H, W]
-        inside = inside_of(sample, label, pixels.shape[2:])  # [H, W]
+        label = list(regions)[int(random.integers(len(regions)))]
+        place = order.index(label)
+        begun = time.perf_counter()
+        tagger.scores(pixels.numpy())
+        forward = time.perf_counter() - begun
+        grids = {}
         for name, method in methods.items():
             begun = time.perf_counter()
-            cells = method(pixels, order.index(label))  # [h, w]
-            values = {"ms": 1000 * (time.perf_counter() - begun), **located(cells, inside)}
-            if done < arguments.curves:
-                values |= faded(tagger, pixels, order.index(label), cells)
+            grids[name] = method(pixels, place)  # [h, w]
+            values = {"forwards": (time.perf_counter() - begun) / forward, **located(grids[name], regions[label])}
             for key, value in values.items():
                 found[name].setdefault(key, []).append(value)
-            if name == "parts":
-                shown.append((values["energy"], sample, label, cells))
-        found["parts"].setdefault("forward ms", []).append(forward_time(tagger, pixels))
+        shown.append((found["parts"]["energy"][-1], sample, label, grids["parts"]))
+        if done < arguments.curves:
+            for name, areas in faded(tagger, pixels, place, grids).items():
+                for key, value in areas.items():
+                    found[name].setdefault(key, []).append(value)
         done += 1
         if done == arguments.images or time.perf_counter() - started > 60 * arguments.minutes:
             break
@@ -112,7 +118,7 @@ class Scored(nn.Module):
 
     def __init__(self, tagger: Tagger) -> None:
         super().__init__()
-        self.network, self.layer = tagger.network.requires_grad_(False), nn.Identity()
+        self.network, self.layer = tagger.network.folded().requires_grad_(False), nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.network.features(images / 255)
@@ -123,10 +129,8 @@ class Scored(nn.Module):
 
 
 def methods_of(tagger: Tagger, gradients: int) -> dict[str, Method]:
-    from captum.attr import IntegratedGradients
-    from pytorch_grad_cam import GradCAM, GradCAMPlusPlus, HiResCAM
-    from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
-
+    peers = import_extra("pytorch_grad_cam", "peers", "explanations by Grad-CAM")
+    captum = import_extra("captum.attr", "peers", "explanations by integrated gradients")
     scored = Scored(tagger).eval()
     with torch.no_grad():
         size = tagger.network.config.image_size
@@ -153,14 +157,13 @@ def methods_of(tagger: Tagger, gradients: int) -> dict[str, Method]:
         def method(image: Tensor, place: int) -> np.ndarray:
             # What the call itself computes, without resizing the grid to the image at the end.
             scores = cam.activations_and_grads(image.float())
-            target = ClassifierOutputTarget(place)
-            target(scores[0]).backward()
+            scores[0, place].backward()
             kept, slopes = cam.activations_and_grads.activations[0], cam.activations_and_grads.gradients[0]
-            return cam.get_cam_image(image, scored.layer, [target], kept.numpy(), slopes.numpy(), False)[0]
+            return cam.get_cam_image(image, scored.layer, [], kept.numpy(), slopes.numpy(), False)[0]
 
         return method
 
-    integrated = IntegratedGradients(scored)
+    integrated = captum.IntegratedGradients(scored)
     blank = blank_of(tagger).float()  # [1, 3, 1, 1]
 
     def by_integrated(image: Tensor, place: int) -> np.ndarray:
@@ -187,7 +190,7 @@ def methods_of(tagger: Tagger, gradients: int) -> dict[str, Method]:
     methods: dict[str, Method] = {"parts": parts}
     if tagger.network.field is not None and tagger.network.field.global_branch is not None:
         methods["capsules alone"] = capsules_alone
-    for kind in (GradCAM, GradCAMPlusPlus, HiResCAM):
+    for kind in (peers.GradCAM, peers.GradCAMPlusPlus, peers.HiResCAM):
         methods[kind.__name__] = by_cam(kind)
     methods["integrated gradients"] = by_integrated
     methods["centre"] = centre
@@ -201,18 +204,22 @@ def blank_of(tagger: Tagger) -> Tensor:
     return (255 * torch.tensor(mean))[None, :, None, None]
 
 
-def inside_of(sample: Sample, label: int, size: tuple[int, int]) -> np.ndarray:
-    """Return which pixels [H, W] lie in the mask of a class, or in one of its boxes."""
+def regions_of(sample: Sample, size: tuple[int, int]) -> dict[int, np.ndarray]:
+    """Return for each class of an image which pixels [H, W] lie in its mask, or in one of its boxes, if any do."""
     height, width = size
+    found: dict[int, np.ndarray] = {}
     if sample.mask is not None:
-        mask = Image.fromarray((sample.mask() == label + 1).astype(np.uint8))
-        return np.asarray(mask.resize((width, height), Image.Resampling.NEAREST)).astype(bool)
-    found = np.zeros((height, width), dtype=bool)
-    if sample.boxes is not None:
-        for left, top, right, bottom in sample.boxes.corners[sample.boxes.labels == label].tolist():
+        mask = sample.mask()  # [H', W'], classes from 1 on
+        rows, columns = (np.arange(side) * own // side for side, own in zip(size, mask.shape, strict=True))
+        mask = mask[rows][:, columns]  # [H, W]
+        found = {label: mask == label + 1 for label in sample.labels}
+    elif sample.boxes is not None:
+        for label, corners in zip(sample.boxes.labels.tolist(), sample.boxes.corners.tolist(), strict=True):
+            left, top, right, bottom = corners
             rows = slice(int(np.floor(top * height)), max(int(np.floor(top * height)) + 1, round(bottom * height)))
-            found[rows, int(np.floor(left * width)) : max(int(np.floor(left * width)) + 1, round(right * width))] = True
-    return found
+            columns = slice(int(np.floor(left * width)), max(int(np.floor(left * width)) + 1, round(right * width)))
+            found.setdefault(label, np.zeros(size, dtype=bool))[rows, columns] = True
+    return {label: found[label] for label in sample.labels if label in found and found[label].any()}
 
 
 def located(cells: np.ndarray, inside: np.ndarray) -> dict[str, float]:
@@ -228,29 +235,35 @@ def located(cells: np.ndarray, inside: np.ndarray) -> dict[str, float]:
     return {"pointing": float(inside[y, x]), "energy": energy}
 
 
-def faded(tagger: Tagger, image: Tensor, place: int, cells: np.ndarray) -> dict[str, float]:
-    """Return the mean scores of deletion and of insertion, as shares of the score of the whole image."""
+def faded(tagger: Tagger, image: Tensor, place: int, grids: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
+    """Return the areas under the curves of deletion and insertion; methods of the same order are computed once."""
     height, width = image.shape[2:]
-    ranks = (-cells).argsort(axis=None, kind="stable").argsort(kind="stable").reshape(cells.shape)
-    rows, columns = np.arange(height) * cells.shape[0] // height, np.arange(width) * cells.shape[1] // width
-    fine = torch.from_numpy(ranks[rows][:, columns].copy())  # [H, W], 0 for pixels of the strongest cell
-    blank = blank_of(tagger).round().to(torch.uint8).expand_as(image)
-    counts = [round(step * cells.size / STEPS) for step in range(STEPS + 1)]
-    without = [torch.where(fine < count, blank[0], image[0]) for count in counts]
-    put_back = [torch.where(fine < count, image[0], blank[0]) for count in counts[1:-1]]
-    scores = tagger.scores(torch.stack([*without, *put_back]))[:, place]
-    gone, back = scores[: STEPS + 1], torch.cat([scores[STEPS : STEPS + 1], scores[STEPS + 1 :], scores[:1]])
-    whole = max(float(scores[0]), 1e-6)
-    return {
-        "deletion": float(torch.trapezoid(gone)) / STEPS / whole,
-        "insertion": float(torch.trapezoid(back)) / STEPS / whole,
-    }
-
-
-def forward_time(tagger: Tagger, image: Tensor) -> float:
-    begun = time.perf_counter()
-    tagger.scores(image)
-    return 1000 * (time.perf_counter() - begun)
+    blank = blank_of(tagger).round().to(torch.uint8).expand_as(image)[0]  # [3, H, W]
+    ranks = {name: (-cells).argsort(axis=None, kind="stable").argsort(kind="stable") for name, cells in grids.items()}
+    starts: dict[bytes, int] = {}
+    versions = [image[0], blank]
+    for name, cells in grids.items():
+        if ranks[name].tobytes() in starts:
+            continue
+        starts[ranks[name].tobytes()] = len(versions)
+        rows, columns = np.arange(height) * cells.shape[0] // height, np.arange(width) * cells.shape[1] // width
+        order = torch.from_numpy(
+            ranks[name].reshape(cells.shape)[rows][:, columns].copy()
+        )  # [H, W], 0 for the strongest
+        for step in range(1, STEPS):
+            gone = order < round(step * cells.size / STEPS)
+            versions += [torch.where(gone, blank, image[0]), torch.where(gone, image[0], blank)]
+    scores = tagger.scores(torch.stack(versions).numpy())[:, place]
+    whole, nothing = scores[:2]
+    areas = {}
+    for name in grids:
+        first = starts[ranks[name].tobytes()]
+        steps = scores[first : first + 2 * (STEPS - 1)]
+        areas[name] = {
+            "deletion": float(np.trapezoid([whole, *steps[::2], nothing])) / STEPS,
+            "insertion": float(np.trapezoid([nothing, *steps[1::2], whole])) / STEPS,
+        }
+    return areas
 
 
 def resampled(values: list[float], resamples: int) -> np.ndarray:
@@ -263,8 +276,8 @@ def summary(values: dict[str, list[float]], resamples: int) -> dict[str, list[fl
     """Return each figure with its interval; times as medians."""
     found = {}
     for key, each in values.items():
-        if key.endswith("ms"):
-            found[key] = [round(float(np.median(each)), 1)]
+        if key == "forwards":
+            found[key] = [round(float(np.median(each)), 2)]
         else:
             low, high = np.quantile(resampled(each, resamples), (0.025, 0.975))
             found[key] = [round(float(number), 3) for number in (np.mean(each), low, high)]
@@ -291,7 +304,7 @@ def write_sheets(
             x, y = place % 6 * side, place // 6 * (side + 18)
             pixels = np.asarray(Image.fromarray(decode(sample.image)).convert("RGB").resize((side - 4, side - 4)))
             sheet.paste(Image.fromarray(paint_heat_map(cells, pixels, float(np.abs(cells).max()))), (x, y))
-            inside = inside_of(sample, label, (side - 4, side - 4))
+            inside = regions_of(sample, (side - 4, side - 4))[label]
             edges = inside ^ (
                 np.roll(inside, 2, 0) & np.roll(inside, -2, 0) & np.roll(inside, 2, 1) & np.roll(inside, -2, 1)
             )

@@ -1,7 +1,7 @@
 """Plant errors in labels, and measure how early rankings of the labels find them.
 
     python benchmarks/label_errors.py 'shards:val.tar' --model coco80
-    python benchmarks/label_errors.py voc:PATH --split trainval --train-folds 4
+    python benchmarks/label_errors.py voc:PATH --split test --train-folds 2
 
 `dropped`: a share of the present labels, drawn at random, becomes absent. `flipped`: also, as many absent labels
 become present. All rankings have the same predictions: of a model that has not learned from the images, or, with
@@ -13,7 +13,8 @@ become present. All rankings have the same predictions: of a model that has not 
   where cleanlab (2.9, Apache-2.0) is not installed.
 - loss, told: the loss with all other labels told.
 - Platt, told: the same with one scale and one shift fitted to the labels.
-- audit, untold and audit: `fit_label_noise`, as `contextcaps audit` ranks, without and with the others told.
+- audit, untold and audit, told: `fit_label_noise` of the model's logits, without and with the others told.
+- audit: `fit_label_noise` of a mixture of both, as `contextcaps audit` ranks.
 
 Average precision of finding the planted errors among all labels, with 95 % intervals (bootstrap over images). Natural
 errors count as right labels.
@@ -23,16 +24,14 @@ import argparse
 import importlib.util
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
+from features import BATCH, load_features, option_parser
 from torch import Tensor
 
 import contextcaps
-from contextcaps.data import Source, open_source
-from contextcaps.data.loading import StreamLoader
-from contextcaps.data.source import Subset
+from contextcaps.data import Source
 from contextcaps.evaluation.known.revealing import known_labels, loss_weights, reveal
 from contextcaps.evaluation.metrics import basic_interval, fit_label_noise, fit_platt_scaling
 from contextcaps.evaluation.scoring import class_order
@@ -44,40 +43,32 @@ from contextcaps.training.labels import learn_labels
 
 CELLS = (("dropped", 0.02), ("dropped", 0.05), ("flipped", 0.02), ("flipped", 0.05))
 OURS = "audit"
-BATCH = 64
+TYPES = 8
+"""Of the folds' capsules, as many as `coco80` has."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data")
-    parser.add_argument("--split")
-    parser.add_argument("--model", default="coco80")
-    parser.add_argument("--features", type=Path, help="keep the features in this file, or take them from it")
-    parser.add_argument("--images", type=int, help="so many of them, drawn with seed 0; all by default")
+    parser = option_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="plantings of each kind and share")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--train-folds", type=int, help="train heads on so many folds")
-    parser.add_argument("--epochs", type=int, default=6, help="of the folds' heads")
-    parser.add_argument("--resamples", type=int, default=500)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--epochs", type=int, default=5, help="of the folds' heads")
     arguments = parser.parse_args()
-    tagger = contextcaps.load(arguments.model)
-    source = open_source(
-        arguments.data, on_bad="skip", **({} if arguments.split is None else {"split": arguments.split})
-    )
-    chosen = drawn_images(len(source), arguments.images)
-    features, targets = features_of(tagger, source, chosen, arguments.features)  # [n, C, H, W], [n, J]
+    tagger, source, features, targets = load_features(arguments)
+    if not arguments.train_folds:
+        tagger.config.require_takes_known()
     found = []
     seen = None if arguments.train_folds else ready(tagger.network, features, torch.arange(len(features)))
     for kind, share in CELLS:
         plantings = []
-        for seed in range(arguments.seeds):
+        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
             labels, is_error = plant(targets, kind, share, seed)
             if seen is not None:
                 labels = labels[:, class_order(tagger.network, source)]
                 is_error = is_error[:, class_order(tagger.network, source)]
                 parts = seen
             else:
-                networks = trained_folds(tagger, source, chosen, features, labels, arguments)
+                networks = trained_folds(tagger, source, features, labels, arguments)
                 parts = [part for network, fold in networks for part in ready(network, features, fold)]
             plantings.append((rankings(parts, labels), labels, is_error))
         row = {"kind": kind, "share": share, "errors": int(plantings[0][2].sum())}
@@ -98,30 +89,6 @@ def main() -> None:
         )
 
 
-def drawn_images(count: int, images: int | None) -> np.ndarray:
-    """Return indices of images, ascending."""
-    if images is None or images >= count:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(0).choice(count, images, replace=False))
-
-
-def features_of(tagger: Tagger, source: Source, chosen: np.ndarray, file: Path | None = None) -> tuple[Tensor, Tensor]:
-    """Return features [n, C, H, W], float16, and targets [n, J] of some images, classes as the source has them."""
-    if file is not None and file.is_file():
-        kept = torch.load(file)
-        return kept["features"], kept["targets"]
-    features, targets = [], []
-    part = Subset(source, chosen.tolist(), "drawn")
-    for batch in StreamLoader(part, tagger.network.config.image_size, BATCH):
-        with torch.inference_mode():
-            features.append(tagger.features(batch.images).half())
-        targets.append(batch.targets)
-    found = {"features": torch.cat(features), "targets": torch.cat(targets)}
-    if file is not None:
-        torch.save(found, file)
-    return found["features"], found["targets"]
-
-
 def plant(targets: Tensor, kind: str, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Return labels with errors, and where these are, [n, J]."""
     random = np.random.default_rng(seed)
@@ -138,14 +105,16 @@ def plant(targets: Tensor, kind: str, share: float, seed: int) -> tuple[Tensor, 
 
 
 def trained_folds(
-    tagger: Tagger, source: Source, chosen: np.ndarray, features: Tensor, labels: Tensor, arguments: argparse.Namespace
+    tagger: Tagger, source: Source, features: Tensor, labels: Tensor, arguments: argparse.Namespace
 ) -> Iterator[tuple[contextcaps.CapsuleNetwork, Tensor]]:
     """Train a head on all folds but one, for each; yield the network and the images [m] that it has not seen."""
-    for fold in fold_indices(Subset(source, chosen.tolist(), "drawn"), arguments.train_folds, seed=0):
+    for fold in fold_indices(source, arguments.train_folds, seed=0):
         others = np.setdiff1d(np.arange(len(labels)), fold)
         torch.manual_seed(0)
         config = tagger.network.config
-        network = contextcaps.create_model("contextcaps", labels.shape[1], config.image_size, config.backbone)
+        network = contextcaps.create_model(
+            "contextcaps", labels.shape[1], config.image_size, config.backbone, capsules={"types": TYPES}
+        )
         learn_labels(network, labels[others])
         train_head(network, features, labels, others, arguments.epochs)
         yield network.eval(), torch.from_numpy(fold)
@@ -191,9 +160,10 @@ def rankings(parts: list[tuple[Tensor, Told]], labels: Tensor) -> dict[str, np.n
     found = {"loss": sign * logits["plain"].numpy(), "loss, told": sign * logits["told"].numpy()}
     scale, shift = fit_platt_scaling(logits["told"], labels)
     found["Platt, told"] = sign * (scale * logits["told"] + shift).numpy()
-    for name, kind in (("audit, untold", "plain"), (OURS, "told")):
-        noise = fit_label_noise(logits[kind], labels)
-        found[name] = -torch.logit(noise.right(logits[kind], labels == 1), eps=1e-12).numpy()
+    for name, kinds in (("audit, untold", ("plain",)), ("audit, told", ("told",)), (OURS, ("plain", "told"))):
+        own = [logits[kind] for kind in kinds]
+        noise = fit_label_noise(own[0], labels, *own[1:])
+        found[name] = -torch.logit(noise.right(noise.calibrated(*own), labels == 1), eps=1e-12).numpy()
     if importlib.util.find_spec("cleanlab") is not None:
         from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class
 

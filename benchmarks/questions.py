@@ -15,15 +15,12 @@ how many questions each way needs for what random ones reach after the last.
 
 import argparse
 import json
-from pathlib import Path
 
 import numpy as np
 import torch
-from label_errors import BATCH, drawn_images, features_of
+from features import BATCH, load_features, option_parser
 from torch import Tensor
 
-import contextcaps
-from contextcaps.data import open_source
 from contextcaps.evaluation.known.measuring import counted_average_precision
 from contextcaps.evaluation.metrics import basic_interval
 from contextcaps.evaluation.metrics.bootstrap import bootstrap_counted_precision
@@ -36,27 +33,10 @@ ORDERS = 3
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data")
-    parser.add_argument("--split")
-    parser.add_argument("--model", default="coco80")
-    parser.add_argument("--features", type=Path, help="keep the features in this file, or take them from it")
-    parser.add_argument("--images", type=int, help="so many of them, drawn with seed 0; all by default")
+    parser = option_parser(__doc__)
     parser.add_argument("--most", type=int, default=12, help="questions for each image")
-    parser.add_argument("--resamples", type=int, default=200)
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    tagger = contextcaps.load(arguments.model)
-    source = open_source(
-        arguments.data, on_bad="skip", **({} if arguments.split is None else {"split": arguments.split})
-    )
-    everything = arguments.features is not None and arguments.features.is_file()
-    chosen = drawn_images(len(source), arguments.images)
-    features, targets = features_of(
-        tagger, source, np.arange(len(source)) if everything else chosen, arguments.features
-    )
-    if len(features) > len(chosen):
-        features, targets = features[chosen], targets[chosen]
+    tagger, source, features, targets = load_features(arguments)
     targets = targets[:, class_order(tagger.network, source)]  # [n, J]
     may_ask = torch.from_numpy(np.random.default_rng(0).random(targets.shape)).argsort(1).argsort(1)
     may_ask = may_ask < targets.shape[1] // 2  # [n, J]

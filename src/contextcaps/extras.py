@@ -21,7 +21,7 @@ def import_extra(module: str, extra: str, purpose: str) -> ModuleType:
     Raises:
         ImportError: it is not installed, or cannot be imported; the message names the extra.
     """
-    if module.partition(".")[0] in ("timm", "pytorch_lightning", "torchmetrics"):
+    if module.partition(".")[0] in ("timm", "pytorch_lightning", "torchmetrics", "pytorch_grad_cam"):
         _make_torchvision_importable()
     try:
         return importlib.import_module(module)

@@ -31,7 +31,7 @@ from contextcaps.tagging import (
     write_audit,
     write_suspicions,
 )
-from contextcaps.tagging.audit import told_scores
+from contextcaps.tagging.audit import judging_scores
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part
 from contextcaps.training.seen import count_seen
@@ -100,22 +100,26 @@ run = functools.partial(run_command, "audit")
 
 
 @pytest.mark.parametrize("name", ["contextcaps", "c-tran"])
-def test_a_label_is_judged_with_all_others_told(name, table) -> None:
+def test_a_label_is_judged_without_and_with_all_others_told(name, table) -> None:
     source, tagger = open_source(f"table:{table}"), tagger_of(name)
     found = everything(source, tagger, top=1000)
     assert found.told
-    scores = torch.zeros(len(source), 5)
+    scores = torch.zeros(len(source), 2, 5)
     for index in range(len(source)):
         sample = source.sample(index)
         for place, own in enumerate(source.classes):
             left_out = {place, *sample.unknown}
             known = {each: k in sample.labels for k, each in enumerate(source.classes) if k not in left_out}
-            (tagging,) = tagger.tag(sample.image, known=known)
-            scores[index, place] = float(tagging.scores[CLASSES.index(own)])
-    torch.testing.assert_close(told_scores(tagger, source)[0], scores, rtol=0, atol=1e-5)
+            for row, told in enumerate(({}, known)):
+                (tagging,) = tagger.tag(sample.image, known=told)
+                scores[index, row, place] = float(tagging.scores[CLASSES.index(own)])
+    torch.testing.assert_close(judging_scores(tagger, source)[0], scores, rtol=0, atol=1e-5)
     targets = torch.from_numpy(source.targets())
-    noise = fit_label_noise(scores.logit(), targets)
-    calibrated = torch.sigmoid(noise.scale * scores.logit() + noise.shift)
+    alone, told = scores.logit().unbind(1)
+    noise = fit_label_noise(alone, targets, told)
+    assert 0 < noise.told < 1
+    mixed = (1 - noise.told) * alone + noise.told * told
+    calibrated = torch.sigmoid(noise.scale * mixed + noise.shift + torch.tensor(noise.class_shifts))
     expected = right(noise, calibrated, targets).masked_fill(targets == UNKNOWN, math.nan)
     torch.testing.assert_close(found.probabilities, expected, rtol=0, atol=1e-4, equal_nan=True)
     assert bool(found.probabilities[0].isnan().any())
@@ -152,7 +156,8 @@ def test_a_model_that_cannot_be_told_gives_its_scores(table) -> None:
     )
     targets = torch.from_numpy(source.targets())
     noise = fit_label_noise(scores.logit(), targets)
-    expected = right(noise, torch.sigmoid(noise.scale * scores.logit() + noise.shift), targets)
+    shifts = torch.tensor(noise.class_shifts)
+    expected = right(noise, torch.sigmoid(noise.scale * scores.logit() + noise.shift + shifts), targets)
     expected[0, source.unknown_of(0)[0]] = math.nan
     torch.testing.assert_close(found.probabilities, expected, equal_nan=True, rtol=0, atol=1e-5)
 
@@ -433,7 +438,13 @@ def test_folds_judge_what_they_have_not_learned_from(tmp_path, monkeypatch, caps
     data, cache = "scenes?count=40&size=32", tmp_path / "cache"
     contextcaps.train(small_config(tmp_path / "run", cache, model="contextcaps", epochs=1, data=data), progress=False)
     kept = sorted(path.name for path in cache.iterdir())
-    source, seen = open_source(data), []
+    source, seen, opened = open_source(data), [], []
+
+    def open_counted(*words, **options):
+        opened.append(words)
+        return open_source(*words, **options)
+
+    monkeypatch.setattr(folds, "open_source", open_counted)
 
     def look(folder: Path, device: str) -> Tagger:
         left_out = fold_indices(source, 2, seed=0)[len(seen)]
@@ -447,6 +458,7 @@ def test_folds_judge_what_they_have_not_learned_from(tmp_path, monkeypatch, caps
     code, out, err = run(["--data", data, "--model", tmp_path / "run", "--folds", 2, "--html", page], capsys)
     assert code == 0, err
     assert seen == [[0, 20]] * 2
+    assert len(opened) == 1
     assert "fold 1 of 2: 20 images left out" in err
     assert f"Of {40 * len(source.classes):,} labels judged" in out
     assert "Judged by 2 models, each trained on the other folds" in page.read_text("utf-8")

@@ -1,6 +1,7 @@
 """Train a model for each fold of a source on the other folds: every image is judged by one that never saw it."""
 
 import dataclasses
+import functools
 import sys
 import tempfile
 import urllib.parse
@@ -56,15 +57,21 @@ class FoldSource(Subset):
         seed: int = 0,
         part: str | None = None,
     ) -> None:
-        spec = urllib.parse.unquote(location)
-        source = open_source(spec, on_bad=on_bad, **({} if part is None else {"split": part}))
-        others = np.concatenate([own for k, own in enumerate(fold_indices(source, folds, seed)) if k != fold])
+        source, held_out = _divided(urllib.parse.unquote(location), on_bad, part, folds, seed)
+        others = np.concatenate([own for k, own in enumerate(held_out) if k != fold])
         others.sort()
         total = FRACTIONS["train"] + FRACTIONS["val"]
         shares = {name: FRACTIONS[name] / total for name in ("train", "val")}
         chosen = iterative_split(source.targets()[others] == 1, shares, seed)[split]
         super().__init__(source, others[chosen].tolist(), split)
         self.splits = ("train", "val")
+
+
+@functools.lru_cache(maxsize=1)
+def _divided(spec: str, on_bad: OnBad, part: str | None, folds: int, seed: int) -> tuple[Source, list[np.ndarray]]:
+    """Open a source and divide it into folds: once for the parts of all folds."""
+    source = open_source(spec, on_bad=on_bad, **({} if part is None else {"split": part}))
+    return source, fold_indices(source, folds, seed)
 
 
 def fold_config(config: TrainConfig, fine_tune: bool = False) -> TrainConfig:
@@ -111,8 +118,8 @@ def train_folds(
         progress: show the trainings' progress on the error stream.
     """
     spec, own = absolute_source(spec), fold_config(config, fine_tune)
-    source = open_source(spec, on_bad=own.on_bad, **({} if part is None else {"split": part}))
-    held_out = fold_indices(source, folds, own.seed)
+    _divided.cache_clear()  # the data may have changed since
+    _, held_out = _divided(spec, own.on_bad, part, folds, own.seed)
     cache = cache_folder(own.cache)
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="folds-", dir=cache) as temporary:

@@ -12,14 +12,14 @@ __all__ = ["leave_one_out", "leave_one_out_told"]
 
 
 @torch.no_grad()
-def leave_one_out(network: CapsuleNetwork, features: Tensor, labels: Tensor) -> Tensor:
-    """Return the score of each class where all other labels are told, [B, J], float32 at least.
+def leave_one_out(network: CapsuleNetwork, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each class's score with nothing told, and with all other labels told, both [B, J], float32 at least.
 
-    score_j = P(class j | image, labels of all classes but j), calibrated where the network is. The same numbers as J
-    calls of the network, each with one label left out; but the backbone, and a head without labels, run once for each
+    The second is P(class j | image, labels of all classes but j), calibrated where the network is. The same numbers as
+    J calls of the network, each with one label left out; but the backbone, and a head without labels, run once for each
     image. Only the field, or a head that is told, runs for each class: several classes at once, as memory allows.
 
-    A network that cannot be told labels gives its plain scores.
+    A network that cannot be told labels gives its plain scores twice.
 
     Args:
         network: in evaluation mode.
@@ -27,12 +27,15 @@ def leave_one_out(network: CapsuleNetwork, features: Tensor, labels: Tensor) -> 
         labels: [B, J], 1 for present, 0 for absent, NaN for what is not known and so never told.
     """
     if not network.config.takes_known:
-        return network.from_features(features).scores.float()
-    return leave_one_out_told(Told(network, features), labels)
+        scores = network.from_features(features).scores.float()
+        return scores, scores
+    told = Told(network, features)
+    alone = told.scores(torch.full_like(labels, math.nan).unsqueeze(1))[:, 0]  # [B, J]
+    return alone, leave_one_out_told(told, labels)
 
 
 def leave_one_out_told(told: Told, labels: Tensor) -> Tensor:
-    """Return the same as `leave_one_out` of images that are ready to be told labels."""
+    """Return the scores with all other labels told, [B, J], of images that are ready to be told labels."""
     found = []
     for tile in told.tiles(labels.shape[1]):
         each = torch.arange(len(tile), device=tile.device)

@@ -1,13 +1,14 @@
 """Labels that are probably wrong or missing: each is judged by the image and by all of the image's other labels.
 
-The model is told every other label of the image, present and absent alike, and says how probable the class is. A label
-whose opposite is more probable is suspected: "present" below one half may be wrong, "absent" above it missing.
+The model says how probable the class is twice: of the image alone, and told every other label of the image, present and
+absent alike. The logit is a mixture of both. A label whose opposite is more probable is suspected: "present" below one
+half may be wrong, "absent" above it missing.
 
 A model's own calibration is that of scores where nothing is told. With everything told it is surer than it should be:
-the messages of all classes add up. And a label can be in error, which is more common of one kind than of the other:
-annotators overlook many more objects than they invent. So four numbers are fitted to the labels that are judged, a
-scale and a shift of the logits and the shares of labels that are missing and wrong (`fit_label_noise`). They keep the
-order of the labels of either kind, and say how the two kinds are ranked together.
+the messages of all classes add up, those of labels in error, too. And a label can be in error, which is more common of
+one kind than of the other: annotators overlook many more objects than they invent. So some numbers are fitted to the
+labels that are judged: the mixture, a scale and a shift of its logits, a shift of each class, and the shares of labels
+that are missing and wrong (`fit_label_noise`). The shares say how the two kinds are ranked together.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contextcaps.data import Source
+from contextcaps.data import Sample, Source
 from contextcaps.data.loading import StreamLoader
 from contextcaps.data.problems import DataError, OnBad, Problem
 from contextcaps.data.source import Subset
@@ -28,13 +29,14 @@ from contextcaps.evaluation.metrics import LabelNoise, fit_label_noise
 from contextcaps.evaluation.scoring import class_order
 from contextcaps.models.decomposition import explains
 from contextcaps.models.leave_one_out import leave_one_out
-from contextcaps.models.sections import CalibrationConfig
 from contextcaps.out_of_memory import memory_for
-from contextcaps.tagging.explanation import ClassExplanation
+from contextcaps.tagging.explanation import ClassExplanation, mixed_explanation
+from contextcaps.tagging.known import known_row
+from contextcaps.tagging.pixels import pixels_of
 from contextcaps.tagging.reasons import describe_reasons
 from contextcaps.tagging.tagger import Tagger
 
-__all__ = ["Audit", "Judge", "Kind", "Suspicion", "audit_labels", "require_labels", "told_scores"]
+__all__ = ["Audit", "Judge", "Kind", "Suspicion", "audit_labels", "judging_scores", "require_labels"]
 
 Kind = Literal["wrong", "missing"]
 """What may be the matter with a label: the class is not there, or the label is not."""
@@ -130,22 +132,28 @@ def audit_labels(
         DataError: the source has no label, or other classes than a model.
     """
     require_labels(source)
-    logits = torch.full((len(source), len(source.classes)), math.nan)  # [n, J]
+    told = all(judge.tagger.config.takes_known for judge in judges)
+    logits = torch.full((len(source), 2 if told else 1, len(source.classes)), math.nan)  # [n, S, J]
     tagger_of: dict[int, Tagger] = {}
     problems: list[Problem] = []
     for tagger, images in judges:
         part = Subset(source, images.tolist(), "part")
         part.name = source.name
-        scores, bad = told_scores(tagger, part, batch_size, workers, on_bad, tell)  # [m, J]
+        scores, bad = judging_scores(tagger, part, batch_size, workers, on_bad, tell)  # [m, 2, J]
+        scores = scores[:, : logits.shape[1]]  # [m, S, J]
         logits[torch.from_numpy(np.asarray(images))] = torch.logit(scores, eps=_EPS)
         tagger_of |= dict.fromkeys(map(int, images), tagger)
         problems += bad
     targets = torch.from_numpy(source.targets())  # [n, J]
-    targets = targets.masked_fill(logits.isnan(), UNKNOWN)  # [n, J], also where no image was read
-    noise = fit_label_noise(logits.nan_to_num(0.0), targets)
-    probabilities = noise.right(logits, targets == 1).masked_fill(is_unknown(targets), math.nan)  # [n, J]
-    wrong = (targets == 1) & (noise.scale * logits + noise.shift < 0)  # [n, J]
-    missing = (targets == 0) & (noise.scale * logits + noise.shift > 0)  # [n, J]
+    alone, told_logits = logits[:, 0], logits[:, 1] if told else None  # [n, J]
+    targets = targets.masked_fill(alone.isnan(), UNKNOWN)  # [n, J], also where no image was read
+    noise = fit_label_noise(
+        alone.nan_to_num(0.0), targets, None if told_logits is None else told_logits.nan_to_num(0.0)
+    )
+    calibrated = noise.calibrated(alone, told_logits)  # [n, J]
+    probabilities = noise.right(calibrated, targets == 1).masked_fill(is_unknown(targets), math.nan)  # [n, J]
+    wrong = (targets == 1) & (calibrated < 0)  # [n, J]
+    missing = (targets == 0) & (calibrated > 0)  # [n, J]
     suspected = (wrong if only == "wrong" else missing if only == "missing" else wrong | missing).nonzero()  # [m, 2]
     order = probabilities[tuple(suspected.T)].argsort(stable=True)[:top]
     suspicions = tuple(
@@ -155,12 +163,11 @@ def audit_labels(
             noise,
             index,
             place,
-            float(logits[index, place]),
+            float(calibrated[index, place]),
             float(probabilities[index, place]),
         )
         for index, place in suspected[order].tolist()
     )
-    told = all(judge.tagger.config.takes_known for judge in judges)
     return Audit(source, probabilities, suspicions, int((wrong | missing).sum()), noise, told, tuple(problems))
 
 
@@ -173,7 +180,7 @@ def require_labels(source: Source) -> None:
         )
 
 
-def told_scores(
+def judging_scores(
     tagger: Tagger,
     source: Source,
     batch_size: int = 64,
@@ -181,22 +188,23 @@ def told_scores(
     on_bad: OnBad | None = None,
     tell: Callable[[int], None] = lambda count: None,
 ) -> tuple[Tensor, list[Problem]]:
-    """Return the score of each class with all other labels told, [n, J] in the source's order, and what was unreadable.
+    """Return the scores of each class with nothing told and with all other labels told, and what was unreadable.
 
-    The scores are as the model gives them, NaN for images that cannot be read. A model that cannot be told gives its
-    plain scores. Arguments are as for `audit_labels`.
+    The scores [n, 2, J] are as the model gives them, classes in the source's order, and NaN for images that cannot be
+    read. A model that cannot be told gives the same twice. Arguments are as for `audit_labels`.
     """
     order = class_order(tagger.network, source)  # [J], of each of the model's classes among the source's
-    found = torch.full((len(source), len(order)), math.nan)  # [n, J]
+    found = torch.full((len(source), 2, len(order)), math.nan)  # [n, 2, J]
     loader = StreamLoader(source, tagger.config.image_size, batch_size, workers=workers, on_bad=on_bad)
     for batch in loader:
         labels = labels_or_nan(batch.targets)[:, order]  # [B, J], classes as the model has them
         with torch.inference_mode(), memory_for(len(batch), tagger.device):
             features = tagger.features(batch.images)  # [B, C, H, W]
-            scores = leave_one_out(tagger.network, features, labels.to(features.device)).float().cpu()  # [B, J]
+            scores = torch.stack(leave_one_out(tagger.network, features, labels.to(features.device)), dim=1)
+            scores = scores.float().cpu()  # [B, 2, J]
         if not bool(scores.isfinite().all()):
             raise ValueError("the model gives scores that are no numbers: are its weights damaged?")
-        found[torch.from_numpy(batch.indices)[:, None], torch.tensor(order)] = scores
+        found[torch.from_numpy(batch.indices)[:, None], :, torch.tensor(order)] = scores.transpose(1, 2)
         tell(len(batch))
     return found, loader.problems.found
 
@@ -209,21 +217,33 @@ def _suspicion(
     is_present = place in sample.labels
     explanation = None
     if explains(tagger.config):
-        known = None
-        if tagger.config.takes_known:
-            open_ = {place, *sample.unknown}
-            known = {each: k in sample.labels for k, each in enumerate(_names(tagger, source)) if k not in open_}
-        asked = _names(tagger, source)[place]
-        found = tagger.explain(sample.image, [asked], known)
-        explanation = dataclasses.replace(next(each for each in found.classes if each.name == asked), name=name)
-        if known is not None:
-            explanation = explanation.calibrated(CalibrationConfig(noise.scale, noise.shift))
+        explanation = dataclasses.replace(_explained(source, tagger, noise, sample, place), name=name)
         reason = describe_reasons(explanation)
     else:
-        score = float(torch.sigmoid(torch.tensor(noise.scale * logit + noise.shift)))
+        score = float(torch.sigmoid(torch.tensor(logit)))
         reason = f"{name} {score:.2f}: the scores of this kind of model have no parts that could be named"
     labels = tuple(source.classes[label] for label in sample.labels)
     return Suspicion(index, sample.id, name, is_present, probability, reason, labels, explanation)
+
+
+def _explained(source: Source, tagger: Tagger, noise: LabelNoise, sample: Sample, place: int) -> ClassExplanation:
+    """Return the parts of the logit that a label is judged by."""
+    names = _names(tagger, source)
+    if not tagger.config.takes_known:
+        found = tagger.explain(sample.image, [names[place]])
+        return next(each for each in found.classes if each.name == names[place])
+    open_ = {place, *sample.unknown}
+    known = {each: k in sample.labels for k, each in enumerate(names) if k not in open_}
+    row = known_row(known, tagger.classes)  # [J]
+    both = tagger.scorer.parts(pixels_of(sample.image, tagger.config.image_size), None, row)
+    alone, told = (
+        next(
+            each for each in tagger.explanation(0, [parts], [names[place]], given).classes if each.name == names[place]
+        )
+        for parts, given in zip(both, (None, known), strict=True)
+    )
+    shift = noise.shift + noise.class_shifts[place]
+    return mixed_explanation((alone, noise.scale * (1 - noise.told)), (told, noise.scale * noise.told), shift=shift)
 
 
 def _names(tagger: Tagger, source: Source) -> tuple[str, ...]:

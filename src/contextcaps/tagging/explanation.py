@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 
 from contextcaps.models.parts import LogitParts
-from contextcaps.models.sections import CalibrationConfig
 
-__all__ = ["ClassExplanation", "Explanation", "LengthExplanation", "Move", "explanation_of", "spread"]
+__all__ = [
+    "ClassExplanation",
+    "Explanation",
+    "LengthExplanation",
+    "Move",
+    "explanation_of",
+    "mixed_explanation",
+    "spread",
+]
 
 _OF_THE_IMAGE = ("capsule level", "decision bias")
 """Parts that depend on the image, but have no place in it."""
@@ -69,25 +76,6 @@ class ClassExplanation:
     def total(self) -> float:
         """Return the sum of all parts, which is the logit but for rounding."""
         return self.image + sum(self.messages.values()) + self.rest
-
-    def calibrated(self, calibration: CalibrationConfig) -> "ClassExplanation":
-        """Return it with another calibration on top: all parts are scaled, and the shift is added to `calibration`.
-
-        Only for scores that are sigmoids of the logit.
-        """
-        scale, shift = calibration.scale, calibration.shift
-        constants = {name: scale * value for name, value in self.constants.items()}
-        constants["calibration"] = constants.get("calibration", 0.0) + shift
-        logit = scale * self.logit + shift
-        return dataclasses.replace(
-            self,
-            score=1 / (1 + math.exp(-logit)) if logit > 0 else math.exp(logit) / (1 + math.exp(logit)),
-            logit=logit,
-            evidence=scale * self.evidence,
-            branch=None if self.branch is None else scale * self.branch,
-            messages={name: scale * value for name, value in self.messages.items()},
-            constants=constants,
-        )
 
     def heat_map(self) -> np.ndarray:
         """Return the parts by position, [H, W]: all capsules of a cell, and the global branch.
@@ -208,6 +196,32 @@ def explanation_of(
         _class_explanation(place, found, classes, thresholds[place], place in above, given) for place in shown
     )
     return Explanation(image, parts, dict(given), () if plain is None else _moves(found, plain, classes, given))
+
+
+def mixed_explanation(*weighted: tuple[ClassExplanation, float], shift: float = 0.0) -> ClassExplanation:
+    """Return the parts of Σ weight · logit + shift, for explanations of one class by the same network, and its sigmoid.
+
+    The shift is added to the part `calibration`. All else is as in the last one.
+
+    Args:
+        weighted: explanations, such as with different labels known, with their weights.
+        shift: what is added to the logit.
+    """
+    last = weighted[-1][0]
+    logit = sum(weight * each.logit for each, weight in weighted) + shift
+    messages = {name: sum(weight * each.messages[name] for each, weight in weighted) for name in last.messages}
+    constants = {name: sum(weight * each.constants[name] for each, weight in weighted) for name in last.constants}
+    constants["calibration"] = constants.get("calibration", 0.0) + shift
+    branches = [weight * each.branch for each, weight in weighted if each.branch is not None]
+    return dataclasses.replace(
+        last,
+        score=1 / (1 + math.exp(-logit)) if logit > 0 else math.exp(logit) / (1 + math.exp(logit)),
+        logit=logit,
+        evidence=np.stack([weight * each.evidence for each, weight in weighted]).sum(axis=0),
+        branch=np.stack(branches).sum(axis=0) if branches else None,
+        messages=dict(sorted(messages.items(), key=lambda item: -abs(item[1]))),
+        constants=constants,
+    )
 
 
 def spread(cells: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
