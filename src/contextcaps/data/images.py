@@ -80,10 +80,7 @@ def decode(
         return _resize(_checked_pixels(image), height_width)
     with _opened(image, height_width if fast else None) as (opened, header), held(header):
         across = height_width[::-1] if height_width is not None and header.orientation >= 5 else height_width
-        if isinstance(opened, Image.Image):
-            pixels = _pixels_of(opened, across)
-        else:
-            pixels = _resize(opened.pixels(), across)
+        pixels = _pixels_of(opened, across) if isinstance(opened, Image.Image) else _resize(opened.pixels(), across)
         return np.ascontiguousarray(_turn(pixels, header.orientation))
 
 
