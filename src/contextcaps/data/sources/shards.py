@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from contextcaps.data.decoding_limits import MAX_BYTES
 from contextcaps.data.images import image_size
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Boxes, Corners, Sample
@@ -267,6 +268,8 @@ class ShardsSource(Source):
     def _read(self, member: _Member) -> bytes:
         """Read a member's bytes; opening the file each time is cheap, and safe with any processes and threads."""
         path = self.paths[member.shard]
+        if member.size > MAX_BYTES:
+            raise DataError(f"{path}: a member of {member.size:,} bytes; files of more than {MAX_BYTES:,} are not read")
         try:
             with path.open("rb", buffering=0) as file:
                 file.seek(member.offset)
