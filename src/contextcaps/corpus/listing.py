@@ -22,7 +22,7 @@ import pyarrow
 
 from contextcaps.corpus.store import file_system, is_address, open_input
 from contextcaps.data.image_files import looks_like_image
-from contextcaps.data.parquet_files import batches, open_parquet
+from contextcaps.data.parquet_files import as_list, batches, open_parquet
 from contextcaps.data.problems import DataError
 from contextcaps.data.sources.shard_files import find_shards
 from contextcaps.tagging.inputs import NotAnImage, find_images
@@ -207,7 +207,7 @@ def _rows_of_table(path: str, column: str | None) -> Iterator[Row]:
                     yield f"{path}#{row}".encode(), "cell", os.fsencode(path), group, place, None
                     row += 1
             return
-        for row, value in enumerate(cell.as_py() for batch in batches(table, [name]) for cell in batch[name]):
+        for row, value in enumerate(cell for batch in batches(table, [name]) for cell in as_list(batch[name])):
             if value is None or len(value) > _LONGEST_NAME:
                 why = "is empty" if value is None else f"has a path of {len(value):,} letters"
                 yield _error(f"{path}#{row}", f"column {name} {why}")

@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 
-__all__ = ["batches", "bytes_in_rows", "open_parquet"]
+__all__ = ["as_list", "batches", "bytes_in_rows", "open_parquet"]
 
 _MOST_ROWS = 65_536
 _BYTES = 2**26
@@ -37,6 +37,15 @@ def batches(table: Any, columns: Sequence[str] | None = None, groups: Sequence[i
     rows = sum(table.metadata.row_group(group).num_rows for group in chosen)
     at_once = min(_MOST_ROWS, max(1, _BYTES * max(1, rows) // max(1, *sizes, sum(sizes))))
     yield from table.iter_batches(at_once, row_groups=list(chosen), columns=columns, use_threads=False)
+
+
+def as_list(array: Any) -> list[Any]:
+    """Return an array's values as Python's; those of a dictionary are the same objects in all rows."""
+    if not pyarrow.types.is_dictionary(array.type):
+        found: list[Any] = array.to_pylist()
+        return found
+    values = [*array.dictionary.to_pylist(), None]
+    return [values[index] for index in array.indices.fill_null(len(values) - 1).to_numpy().tolist()]
 
 
 def bytes_in_rows(array: Any) -> int:

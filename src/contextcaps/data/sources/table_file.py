@@ -205,7 +205,7 @@ def _read_parquet(path: Path) -> TableRows:
     try:
         import pyarrow
 
-        from contextcaps.data.parquet_files import batches, bytes_in_rows, open_parquet
+        from contextcaps.data.parquet_files import as_list, batches, bytes_in_rows, open_parquet
     except ImportError:
         raise DataError(f"{path}: Parquet needs pyarrow: pip install 'contextcaps[parquet]'") from None
     try:
@@ -219,7 +219,7 @@ def _read_parquet(path: Path) -> TableRows:
                 if held > _MOST_BYTES:
                     _refuse(path, f"more than {_MOST_BYTES:,} bytes in its cells")
                 for cells, column in zip(columns, batch.columns, strict=True):
-                    cells += column.to_pylist()
+                    cells += as_list(column)
     except (pyarrow.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path}: expected a Parquet file, it is cut off or none: {reason}") from None
