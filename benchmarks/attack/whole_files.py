@@ -148,7 +148,7 @@ def open_fingerprints(path: Path) -> str:
     """Count the images that a run has learned from; a damaged list of them is as none."""
     source = open_source(f"table:{path.parents[1] / 'tables' / 'data' / 'labels.csv'}")
     config = TrainConfig(data="table:x", image_size=16, workers=1)
-    count_seen(path.parent, Part(source, "all", 16), config)
+    count_seen(path.parent, Part(source, 16), config)
     return "ran code" if path.with_name("ran").exists() else "used"
 
 
