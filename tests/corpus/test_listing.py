@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import io
 import os
 import resource
 import tarfile
@@ -16,6 +17,7 @@ import pytest
 from conftest import picture, write_shard
 from contextcaps.corpus.listing import LISTING, Container, find_inputs, list_container, row_of
 from contextcaps.corpus.reading import decoded_rows
+from contextcaps.data import DataError, open_source
 from contextcaps.tagging.inputs import NotAnImage
 from contextcaps.tagging.pixels import pixels_of
 
@@ -88,6 +90,14 @@ def test_a_table_without_images_names_the_flag(tmp_path: Path) -> None:
     assert "cannot be read" in listed([str(tmp_path / "u.parquet")])["error"][0].as_py()
 
 
+def test_a_table_with_a_column_twice(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    twice = pyarrow.Table.from_arrays([pyarrow.array(["a.jpg"])] * 2, ["file", "file"])
+    pyarrow.parquet.write_table(twice, path)
+    (row,) = list_container(str(path)).to_pylist()
+    assert row["error"] == "cannot be read (the column 'file' is there twice: rename one of them)"
+
+
 def test_what_leads_nowhere_is_a_row(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found = list(find_inputs([str(tmp_path / "empty"), str(tmp_path / "*.tar"), f"shards:{tmp_path}/*.tar"]))
@@ -151,6 +161,19 @@ def test_a_table_of_more_paths_than_a_list_holds(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"path": repeated("a" * 10**6, 1000)}), path)
     rows = list_container(str(path)).to_pylist()
     assert {row["error"] for row in rows} == {"column path has a path of 1,000,000 letters"}
+
+
+def test_a_member_longer_than_any_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("a.jpg")
+        info.pax_headers = {"size": "9" * 30}
+        tar.addfile(info, io.BytesIO())
+    rows = list_container(str(path)).to_pylist()
+    assert {row["kind"] for row in rows} == {"error"}
+    assert f"cut off: {'9' * 30} bytes announced" in rows[0]["error"]
+    with pytest.raises(DataError, match="cut off: 9{30} bytes announced"):
+        open_source(f"shards:{path}")
 
 
 def test_a_member_of_a_gigabyte_of_holes_is_not_read(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def _members(path: str, file: BinaryIO, size: int) -> Iterator[Row]:
             continue
         images += 1
         yield os.fsencode(name), "member", os.fsencode(path), info.offset_data, info.size, None
-    file.seek(tar.offset)
+    file.seek(min(tar.offset, size))  # a header may say that its member is longer than any file
     end = file.read(tarfile.BLOCKSIZE)
     # tarfile takes a broken header, or the end of the file, for the end of the archive.
     if len(end) < tarfile.BLOCKSIZE or any(end):
@@ -226,10 +226,12 @@ def image_column(schema: pyarrow.Schema, asked: str | None) -> str:
     """Return the column of a table that has its images, or their paths.
 
     Raises:
-        pyarrow.ArrowInvalid: there is none.
+        pyarrow.ArrowInvalid: there is none, or there are two.
     """
     candidates = [asked] if asked is not None else _COLUMNS
     found = next((name for name in candidates if name in schema.names), None)
+    if found is not None and schema.names.count(found) > 1:
+        raise pyarrow.ArrowInvalid(f"the column {found!r} is there twice: rename one of them")
     if found is None:
         raise pyarrow.ArrowInvalid(f"no column with images; it has {', '.join(schema.names[:10])}: --image-column NAME")
     return found

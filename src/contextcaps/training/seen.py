@@ -69,7 +69,17 @@ def count_seen(folder: Path, part: Part, config: TrainConfig) -> Seen | None:
         require_plain(folder / SEEN_FILE, folder, _MOST_BYTES)
         with np.load(folder / SEEN_FILE) as kept:
             train, val = (_checked(kept[name]) for name in ("train", "val"))
-    except (OSError, ValueError, KeyError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error):
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        MemoryError,
+        ArithmeticError,
+        RuntimeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ):
         return None
     found = _fingerprints(part, config)
     return Seen(int(np.isin(found, train).sum()), int(np.isin(found, val).sum()), len(found))

@@ -126,7 +126,7 @@ class ShardsSource(Source):
                 members = self._members(tar, path, shard, size)
                 for stem, group in itertools.groupby(members, key=lambda each: each[0]):
                     self._add(path, stem, [(suffix, member) for _, suffix, member in group], split)
-                file.seek(tar.offset)
+                file.seek(min(tar.offset, size))  # a header may say that its member is longer than any file
                 end = file.read(tarfile.BLOCKSIZE)
                 # tarfile takes a broken header, or the end of the file, for the end of the archive.
                 if len(end) < tarfile.BLOCKSIZE:
