@@ -172,7 +172,7 @@ def test_a_member_longer_than_any_file(tmp_path: Path) -> None:
     rows = list_container(str(path)).to_pylist()
     assert {row["kind"] for row in rows} == {"error"}
     assert f"cut off: {'9' * 30} bytes announced" in rows[0]["error"]
-    with pytest.raises(DataError, match="cut off: 9{30} bytes announced"):
+    with pytest.raises(DataError, match=r"cut off: 9{30} bytes announced"):
         open_source(f"shards:{path}")
 
 
