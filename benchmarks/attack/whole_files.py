@@ -322,7 +322,7 @@ def _add_data(home: Path, add: Callable[..., None]) -> None:
     _add_parquet(home, add)
     for number in range(30):
         (home / "workers").mkdir(exist_ok=True)
-        name = f"bad-{number}.jpg" if number % 5 == 0 else f"whole-{number}.jpg"
+        name = f"bad-{number}.jpg" if number % 10 == 0 else f"whole-{number}.jpg"
         (home / "workers" / name).write_bytes(encoded("JPEG"))
     add("workers", home / "workers" / "bad-0.jpg", open_by_workers, change=_change_some_images, placed=False)
     source = open_source(f"table:{folder / 'labels.csv'}")
