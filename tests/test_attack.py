@@ -16,6 +16,7 @@ ATTACK = Path(__file__).parents[1] / "benchmarks" / "attack"
         ("image JPEG, hostile", "image TIFF", "image PNG", "YOLO labels, hostile", "VOC, hostile"),
         ("model config.json, values", "model model.safetensors", "checkpoint, hostile", "run.json", "network.yaml"),
         ("table, hostile", "shard, hostile", "COCO", "classes.json", "prepared images.bin", "prepared checksums.json"),
+        ("Parquet, hostile", "corpus, shard, hostile", "seen.npz, hostile", "workers"),
     ],
 )
 def test_damaged_and_hostile_files(kinds) -> None:

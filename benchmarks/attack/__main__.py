@@ -25,7 +25,8 @@ SECONDS = 30
 def attack(kind: str, count: int, seed: int, keep: Path | None) -> tuple[collections.Counter[str], float]:
     """Try some cases of a kind in a process of its own, which is killed at a hang, and begun anew after it."""
     counts, slowest, left = collections.Counter[str](), 0.0, list(range(count))
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # which has imported all that a process needs
+    context.set_forkserver_preload(["cases"])
     while left:
         with tempfile.TemporaryDirectory() as folder:
             results = context.Queue()

@@ -1,5 +1,6 @@
 """Write files that are made to do harm: bombs, names that lead elsewhere, code in pickles. Each has its own dice."""
 
+import contextlib
 import io
 import json
 import random
@@ -11,12 +12,16 @@ from pathlib import Path
 
 import mutations
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import torch
 from PIL import Image
 
 __all__ = [
     "write_checkpoint",
+    "write_fingerprints",
     "write_image",
+    "write_parquet",
     "write_name",
     "write_shard",
     "write_table",
@@ -198,6 +203,44 @@ def write_table(path: Path, dice: random.Random) -> None:
     )
     text = ends.join((head.replace(",", sign), *rows))
     path.write_bytes(dice.choice((b"", b"\xef\xbb\xbf", b"\xff\xfe")) + text.encode("utf-8", "surrogatepass"))
+
+
+def write_parquet(path: Path, dice: random.Random) -> None:
+    """Write a Parquet table of little on the disk, and much in its rows, or of columns that a table does not have."""
+    times = dice.choice((1, 1000, 10**5))  # rows, all of which are read: more take their time
+    long = dice.choice((10, 10**6, 10**7))
+    texts = pyarrow.array(dice.choices(("x" * long, *NAMES, "a.jpg", "b.jpg", "sea;sky"), k=3))
+
+    def repeated(count: int) -> pyarrow.Array:
+        indices = np.full(count, dice.randrange(3), np.int32)
+        return pyarrow.DictionaryArray.from_arrays(pyarrow.array(indices), texts)
+
+    def nested(count: int) -> pyarrow.Array:
+        return pyarrow.ListArray.from_arrays(pyarrow.array([0, count] + [count] * (times - 1), pyarrow.int32()), each)
+
+    each = repeated(times)
+    labels = dice.choice((each, nested(times), pyarrow.array(np.zeros(times)), pyarrow.nulls(times)))
+    names = dice.choice((("file", "labels"), ("file", "labels"), ("file", "file"), ("", ""), ("image", "x" * 10**5)))
+    columns = [each if dice.random() < 0.5 else pyarrow.array([f"{n}.jpg" for n in range(times)]), labels]
+    more = [] if times > 1000 else [pyarrow.nulls(times)] * dice.choice((0, 0, 300))
+    table = pyarrow.Table.from_arrays([*columns, *more], [*names, *map(str, range(len(more)))])
+    with contextlib.suppress(pyarrow.ArrowInvalid):  # some cannot be written; what is there is cut off
+        pyarrow.parquet.write_table(table, path, compression=dice.choice(("zstd", "none")))
+
+
+def write_fingerprints(path: Path, dice: random.Random) -> None:
+    """Write arrays of another kind, of code, or of more numbers than there are in the file."""
+    ran = path.with_name("ran")
+    what = (np.array([_Runs(ran)], object), np.zeros(3), np.zeros((2, 2), np.uint64), np.zeros(0, "U5"))
+    with zipfile.ZipFile(path, "w", dice.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+        for name in ("train.npy", "val.npy", dice.choice(NAMES)):
+            file = io.BytesIO()
+            np.save(file, dice.choice(what))
+            content = file.getvalue()
+            if dice.random() < 0.5:
+                shape = dice.choice((2**62, 2**40, -1, 10**30))
+                content = content.replace(b"(3,)", b"(%d,)" % shape)
+            archive.writestr(name, content + bytes(dice.choice((0, 10**7))))
 
 
 def write_xml(path: Path, dice: random.Random) -> None:

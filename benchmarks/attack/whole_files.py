@@ -1,6 +1,7 @@
 """Write a whole file of each kind, and open it as a user would."""
 
 import contextlib
+import functools
 import io
 import json
 import random
@@ -13,9 +14,13 @@ from pathlib import Path
 import hostile
 import mutations
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import torch
 from PIL import Image
 
+from contextcaps.corpus.listing import list_container
+from contextcaps.corpus.reading import decoded_rows
 from contextcaps.data import cache as caches
 from contextcaps.data import open_source, prepare
 from contextcaps.data.images import decode
@@ -24,8 +29,12 @@ from contextcaps.models.loading import load_model
 from contextcaps.models.onnx_export import model_of
 from contextcaps.models.onnx_file import sealed
 from contextcaps.models.onnx_scorer import open_onnx_file
+from contextcaps.tagging.tagger import Tagger, load
 from contextcaps.training.checkpoints import Checkpoints
-from contextcaps.training.runs import RunState
+from contextcaps.training.config import TrainConfig
+from contextcaps.training.data import Part
+from contextcaps.training.runs import SEEN_FILE, RunState
+from contextcaps.training.seen import count_seen
 
 __all__ = ["Kind", "Opener", "write_kinds"]
 
@@ -48,6 +57,13 @@ def _change_bytes(path: Path, dice: random.Random) -> None:
 
 def _change_value(path: Path, dice: random.Random) -> None:
     path.write_bytes(mutations.with_a_changed_value(path.read_bytes(), dice, path.suffix.removeprefix(".")))
+
+
+def _change_some_images(path: Path, dice: random.Random) -> None:
+    """Change all images of a folder that are to be bad, at once: bytes, place, or made to do harm."""
+    for each in sorted(path.parent.glob("bad-*")):
+        change = dice.choice((_change_bytes, mutations.put_elsewhere, hostile.write_image, hostile.write_image))
+        change(each, dice)
 
 
 def photo(seed: int, side: int = 48) -> Image.Image:
@@ -108,7 +124,11 @@ def open_strange_checkpoint(path: Path) -> str:
 
 def open_data(kind: str) -> Opener:
     def opened(path: Path) -> str:
-        place = path if path.suffix in (".csv", ".tar") else next(each for each in path.parents if each.name == "data")
+        place = (
+            path
+            if path.suffix in (".csv", ".parquet", ".tar")
+            else next(each for each in path.parents if each.name == "data")
+        )
         source = open_source(f"{kind}:{place}", on_bad="skip")
         for index in range(min(len(source), 3)):
             source.sample(index)
@@ -116,6 +136,35 @@ def open_data(kind: str) -> Opener:
         return "used"
 
     return opened
+
+
+def open_corpus(path: Path) -> str:
+    """List the images of a table or a shard as `tag --engine ray` does, and decode the first of them."""
+    decoded_rows(list_container(str(path)).slice(0, 8), (16, 16))
+    return "used"
+
+
+def open_fingerprints(path: Path) -> str:
+    """Count the images that a run has learned from; a damaged list of them is as none."""
+    source = open_source(f"table:{path.parents[1] / 'tables' / 'data' / 'labels.csv'}")
+    config = TrainConfig(data="table:x", image_size=16, workers=1)
+    count_seen(path.parent, Part(source, 16), config)
+    return "ran code" if path.with_name("ran").exists() else "used"
+
+
+def open_by_workers(path: Path) -> str:
+    """Tag a folder of bad images among whole ones by several workers: each costs its own row alone."""
+    names = sorted(str(each) for each in path.parent.iterdir())
+    rows = _tagger(path.parents[1]).tag(names, batch_size=8, workers=4)
+    whole = [each for each in rows if Path(str(each.image)).name.startswith("whole")]
+    if [each.image for each in rows] != names or any(each.error is not None for each in whole):
+        return "lost a row"
+    return "used" if all(each.error is None for each in rows) else "refused"
+
+
+@functools.cache
+def _tagger(home: Path) -> Tagger:
+    return load(home / "models" / "model")
 
 
 def open_prepared(path: Path) -> str:
@@ -140,15 +189,23 @@ def write_kinds(home: Path, only: str = "ONNX") -> dict[str, Kind]:
     """
     kinds: dict[str, Kind] = {}
 
-    def add(name: str, path: Path, opener: Opener, content: bytes | None = None, made: Change | None = None) -> None:
+    def add(
+        name: str,
+        path: Path,
+        opener: Opener,
+        content: bytes | None = None,
+        made: Change | None = None,
+        change: Change = _change_bytes,
+        placed: bool = True,
+    ) -> None:
         """Add a file whose bytes are changed, its values where it has some, its place, and one that is made so."""
         if content is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        kinds[name] = Kind(path, opener, _change_bytes)
+        kinds[name] = Kind(path, opener, change)
         if path.suffix in (".json", ".yaml"):
             kinds[f"{name}, values"] = Kind(path, opener, _change_value)
-        if not name.startswith("image") or name == "image JPEG":
+        if placed and (not name.startswith("image") or name == "image JPEG"):
             kinds[f"{name}, place"] = Kind(path, opener, mutations.put_elsewhere)
         if made is not None:
             own = open_strange_checkpoint if made is hostile.write_checkpoint else opener
@@ -183,6 +240,30 @@ def write_kinds(home: Path, only: str = "ONNX") -> dict[str, Kind]:
     add("checkpoint", checkpoints.last, open_checkpoint, made=hostile.write_checkpoint)
     _add_data(home, add)
     return kinds
+
+
+def _add_parquet(home: Path, add: Callable[..., None]) -> None:
+    folder = home / "parquet" / "data"
+    folder.mkdir(parents=True)
+    for name in ("a.jpg", "b.jpg"):
+        (folder / name).write_bytes(encoded("JPEG"))
+    table = pyarrow.table({"file": ["a.jpg", "b.jpg"], "labels": [["sea", "sky"], ["sky"]]})
+    pyarrow.parquet.write_table(table, folder / "labels.parquet")
+    add("table, Parquet", folder / "labels.parquet", open_data("table"), made=hostile.write_parquet)
+    corpus = home / "corpus"
+    corpus.mkdir()
+    cells = pyarrow.table({"image": [{"bytes": encoded("JPEG"), "path": None}] * 20})
+    pyarrow.parquet.write_table(cells, corpus / "a.parquet", row_group_size=8)
+    add("corpus, Parquet", corpus / "a.parquet", open_corpus, made=hostile.write_parquet)
+    with tarfile.open(corpus / "a.tar", "w") as archive:
+        info = tarfile.TarInfo("a.jpg")
+        info.size = len(encoded("JPEG"))
+        archive.addfile(info, io.BytesIO(encoded("JPEG")))
+    add("corpus, shard", corpus / "a.tar", open_corpus, made=hostile.write_shard)
+    run = home / "learned"
+    run.mkdir()
+    np.savez(run / SEEN_FILE, train=np.arange(9, dtype=np.uint64), val=np.arange(3, dtype=np.uint64))
+    add(SEEN_FILE, run / SEEN_FILE, open_fingerprints, made=hostile.write_fingerprints)
 
 
 def _add_data(home: Path, add: Callable[..., None]) -> None:
@@ -238,6 +319,12 @@ def _add_data(home: Path, add: Callable[..., None]) -> None:
     (yolo / "labels" / "train" / "a.txt").write_text("0 0.5 0.5 0.2 0.2\n")
     add("YOLO data.yaml", yolo / "data.yaml", open_data("yolo"), b"train: images/train\nnames: [sea, sky]\n")
     add("YOLO labels", yolo / "labels" / "train" / "a.txt", open_data("yolo"), made=hostile.write_yolo_labels)
+    _add_parquet(home, add)
+    for number in range(30):
+        (home / "workers").mkdir(exist_ok=True)
+        name = f"bad-{number}.jpg" if number % 10 == 0 else f"whole-{number}.jpg"
+        (home / "workers" / name).write_bytes(encoded("JPEG"))
+    add("workers", home / "workers" / "bad-0.jpg", open_by_workers, change=_change_some_images, placed=False)
     source = open_source(f"table:{folder / 'labels.csv'}")
     prepared = prepare(source, 16, home / "tables" / "cache", progress=False, workers=1)
     shutil.copytree(prepared.folder, home / "tables" / "whole-cache" / prepared.folder.name)

@@ -2,6 +2,10 @@
 
 import functools
 import http.server
+import io
+import os
+import resource
+import tarfile
 import threading
 from pathlib import Path
 
@@ -13,6 +17,7 @@ import pytest
 from conftest import picture, write_shard
 from contextcaps.corpus.listing import LISTING, Container, find_inputs, list_container, row_of
 from contextcaps.corpus.reading import decoded_rows
+from contextcaps.data import DataError, open_source
 from contextcaps.tagging.inputs import NotAnImage
 from contextcaps.tagging.pixels import pixels_of
 
@@ -85,6 +90,14 @@ def test_a_table_without_images_names_the_flag(tmp_path: Path) -> None:
     assert "cannot be read" in listed([str(tmp_path / "u.parquet")])["error"][0].as_py()
 
 
+def test_a_table_with_a_column_twice(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    twice = pyarrow.Table.from_arrays([pyarrow.array(["a.jpg"])] * 2, ["file", "file"])
+    pyarrow.parquet.write_table(twice, path)
+    (row,) = list_container(str(path)).to_pylist()
+    assert row["error"] == "cannot be read (the column 'file' is there twice: rename one of them)"
+
+
 def test_what_leads_nowhere_is_a_row(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found = list(find_inputs([str(tmp_path / "empty"), str(tmp_path / "*.tar"), f"shards:{tmp_path}/*.tar"]))
@@ -107,6 +120,71 @@ def test_files_at_an_address(corpus: Path) -> None:
     assert len(local) == 10 + 62
     assert local[0] == f"file://{corpus}/files/000.png"
     assert names[0] == f"{root}/files/003.png"
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.parquet"])
+def test_a_pipe_and_a_file_of_the_kernel_are_rows(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    os.mkfifo(path)  # to open it would wait for ever
+    (row,) = list_container(str(path)).to_pylist()
+    assert row["kind"] == "error"
+    assert "a pipe; expected a plain file" in row["error"]
+    path.unlink()
+    path.symlink_to("/proc/kmsg")
+    (row,) = list_container(str(path)).to_pylist()
+    assert "a file of the kernel" in row["error"]
+
+
+def repeated(value: object, times: int) -> pyarrow.Array:
+    return pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(times, np.int32)), pyarrow.array([value]))
+
+
+def test_a_cell_that_a_hundred_thousand_rows_share_is_in_memory_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    image = picture(0) + bytes(10**6)
+    pyarrow.parquet.write_table(pyarrow.table({"image": repeated(image, 100_000)}), path, compression="zstd")
+    assert path.stat().st_size < 10_000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    listed = list_container(str(path))
+    assert len(listed) == 100_000
+    _, pixels, errors = decoded_rows(listed.take([0, 1, 70_000, 99_999]), (8, 8))
+    assert errors == [""] * 4
+    assert (pixels == pixels[0]).all()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
+
+
+def test_a_table_of_more_paths_than_a_list_holds(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"path": repeated("a.jpg", 30_000_000)}), path)
+    (row,) = list_container(str(path)).to_pylist()
+    assert "30,000,000 rows; at most 10,000,000 are read" in row["error"]
+    pyarrow.parquet.write_table(pyarrow.table({"path": repeated("a" * 10**6, 1000)}), path)
+    rows = list_container(str(path)).to_pylist()
+    assert {row["error"] for row in rows} == {"column path has a path of 1,000,000 letters"}
+
+
+def test_a_member_longer_than_any_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("a.jpg")
+        info.pax_headers = {"size": "9" * 30}
+        tar.addfile(info, io.BytesIO())
+    rows = list_container(str(path)).to_pylist()
+    assert {row["kind"] for row in rows} == {"error"}
+    assert f"cut off: {'9' * 30} bytes announced" in rows[0]["error"]
+    with pytest.raises(DataError, match=r"cut off: 9{30} bytes announced"):
+        open_source(f"shards:{path}")
+
+
+def test_a_member_of_a_gigabyte_of_holes_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as tar:
+        info = tarfile.TarInfo("a.jpg")
+        info.size = 2**33
+        tar.fileobj.write(info.tobuf())
+    os.truncate(path, 2**34)
+    _, _, errors = decoded_rows(list_container(str(path)).slice(0, 1), (8, 8))
+    assert errors == ["8,589,934,592 bytes: files of more than 1,073,741,824 are not decoded"]
 
 
 def test_an_address_that_nobody_speaks_is_refused() -> None:

@@ -17,6 +17,7 @@ from contextcaps.data.images import (
     MEAN_TOLERANCE,
     BadImage,
     decode,
+    decode_opened,
     image_size,
     resize_mask,
 )
@@ -250,6 +251,18 @@ def test_exif_orientation_is_applied(kind, orientation):
     for fast in (True, False):
         assert difference(decode(data, (20, 30), fast), decode(upright, (20, 30), fast)).max() <= close + 1
     assert difference(decode(data, (12, 16)), decode(upright, (12, 16))).mean() <= 4  # JPEG scaled to a half
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P"])
+def test_a_file_its_pixels_and_a_pillow_image_are_resized_alike(mode, orientation):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    file = encoded(Image.fromarray(scenery()).convert(mode), "PNG", exif=exif)
+    resized = decode(file, (40, 64))
+    np.testing.assert_array_equal(decode_opened(Image.open(io.BytesIO(file)), (40, 64)), resized)
+    if orientation == 1:
+        np.testing.assert_array_equal(decode(decode(file), (40, 64)), resized)
 
 
 def test_damaged_exif_is_no_reason_to_refuse_the_pixels():

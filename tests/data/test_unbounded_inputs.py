@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Iterator
@@ -71,6 +72,27 @@ def test_a_table_of_more_rows_than_memory_holds(tmp_path, monkeypatch) -> None:
     lines.write_text("file,labels\n" + "a.jpg,sea\n" * 200_000)
     with pytest.raises(DataError, match=r"long\.csv: 131,072 rows of 2 columns or more"):
         open_source(f"table:{lines}")
+
+
+def test_a_parquet_table_of_more_text_than_memory_holds(tmp_path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "long.parquet"
+
+    def repeated(text: str, times: int) -> object:
+        return pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(times, np.int32)), pyarrow.array([text]))
+
+    deep = pyarrow.ListArray.from_arrays(pyarrow.array([0, 100_000], pyarrow.int32()), repeated("x" * 10**6, 100_000))
+    for columns, expected in (
+        ({"file": repeated("x" * 10**6, 100_000)}, "more than 1,073,741,824 bytes in its cells"),
+        ({"file": ["a.jpg"], "labels": deep}, "more than 1,073,741,824 bytes in its cells"),
+    ):
+        parquet.write_table(pyarrow.table(columns), path, compression="zstd")
+        assert path.stat().st_size < 10**6
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with within(20), pytest.raises(DataError, match=expected):
+            open_source(f"table:{path}")
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_500_000  # KiB
 
 
 def test_a_pattern_of_more_names_than_there_are_files(tmp_path) -> None:

@@ -112,12 +112,28 @@ def test_weights_elsewhere_are_never_followed(path, tmp_path) -> None:
         entry = weight.external_data.add()
         entry.key, entry.value = "location", location
         assert "is in another file, which is not followed" in refusal(path, sealed(made.SerializeToString()))
-    inside = model()  # also of a constant, and of one in a graph within the graph
+    inside = model()  # also of a constant
     constant = helper.make_tensor("hidden", tensors.FLOAT, [1], [0.0])
     constant.data_location = tensors.EXTERNAL
-    branch = helper.make_graph([helper.make_node("Constant", [], ["x"], value=constant)], "b", [], [])
-    inside.graph.node.append(helper.make_node("If", ["weight"], ["y"], then_branch=branch, else_branch=branch))
+    inside.graph.node.append(helper.make_node("Constant", [], ["x"], value=constant))
     assert "'hidden' is in another file" in refusal(path, sealed(inside.SerializeToString()))
+
+
+def test_a_loop_without_end_and_functions_are_refused(path) -> None:
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["goes_on"])],
+        "body",
+        [helper.make_tensor_value_info(name, kind, []) for name, kind in (("n", tensors.INT64), ("go", tensors.BOOL))],
+        [helper.make_tensor_value_info("goes_on", tensors.BOOL, [])],
+    )
+    made = model()
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array(2**62), "times"))
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "always"))
+    made.graph.node.insert(0, helper.make_node("Loop", ["times", "always"], [], body=body))
+    assert "it has a loop, or another graph within its graph" in refusal(path, sealed(made.SerializeToString()))
+    made = model()
+    made.functions.append(helper.make_function("own", "f", ["x"], ["y"], [], [helper.make_opsetid("", 18)]))
+    assert "it has functions or a training" in refusal(path, sealed(made.SerializeToString()))
 
 
 def test_huge_and_negative_shapes(path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow
 
 from contextcaps.corpus.cluster import connected
-from contextcaps.corpus.listing import LISTING, Container, find_inputs, list_container, row_of
+from contextcaps.corpus.listing import LISTING, Container, find_inputs, list_container, row_of, table_of
 from contextcaps.corpus.plan import Done, DoneBlocks, open_plan, write_plan
 from contextcaps.corpus.running import run_blocks, store_bytes, what_failed
 from contextcaps.corpus.store import Store
@@ -171,12 +171,12 @@ def _listed(ray: Any, names: Sequence[str], column: str | None) -> Iterator[pyar
         if not isinstance(each, Container):
             waiting.append(each)
         if waiting and (isinstance(each, Container) or len(waiting) == _LISTED):
-            yield _table([row_of(file) for file in waiting])
+            yield table_of([row_of(file) for file in waiting])
             waiting = []
         if isinstance(each, Container):
             yield next(listed).cast(LISTING)
     if waiting:
-        yield _table([row_of(file) for file in waiting])
+        yield table_of([row_of(file) for file in waiting])
     if containers:
         context.execution_options.preserve_order = False
 
@@ -190,13 +190,6 @@ class _ListContainer:
     def __call__(self, batch: pyarrow.Table) -> pyarrow.Table:
         (path,) = batch["path"].to_pylist()
         return list_container(path, self.column)
-
-
-def _table(rows: Sequence[Any]) -> pyarrow.Table:
-    columns = zip(*rows, strict=True)
-    return pyarrow.table(
-        [pyarrow.array(values, field.type) for values, field in zip(columns, LISTING, strict=True)], schema=LISTING
-    )
 
 
 def _retried_tasks() -> dict[str, Any]:

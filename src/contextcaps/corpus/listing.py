@@ -12,21 +12,22 @@ A row of the list says what an image is called and where its bytes are. Its colu
 
 import dataclasses
 import glob
+import itertools
 import os
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 import pyarrow
-import pyarrow.parquet
 
 from contextcaps.corpus.store import file_system, is_address, open_input
 from contextcaps.data.image_files import looks_like_image
+from contextcaps.data.parquet_files import as_list, batches, open_parquet
 from contextcaps.data.problems import DataError
 from contextcaps.data.sources.shard_files import find_shards
 from contextcaps.tagging.inputs import NotAnImage, find_images
 
-__all__ = ["LISTING", "Container", "cell_bytes", "find_inputs", "image_column", "list_container", "row_of"]
+__all__ = ["LISTING", "Container", "cell_bytes", "find_inputs", "image_column", "list_container", "row_of", "table_of"]
 
 LISTING = pyarrow.schema(
     [
@@ -39,6 +40,10 @@ LISTING = pyarrow.schema(
     ]
 )
 """The schema of the list."""
+
+_MOST_ROWS = 10_000_000  # of a table
+_LONGEST_NAME = 4096  # of a path, as Linux takes them
+_AT_ONCE = 65_536  # rows that Python holds
 
 Row = tuple[bytes, str, bytes, int, int, str | None]
 
@@ -128,14 +133,19 @@ def list_container(path: str, column: str | None = None) -> pyarrow.Table:
         column: of a table, with encoded images or paths; by default the first whose name says so.
     """
     rows: Iterator[Row]
+    parts: list[pyarrow.Table] = []
     try:
         rows = _rows_of_table(path, column) if path.lower().endswith(".parquet") else _rows_of_shard(path)
-        listed = list(rows)
-    except (OSError, pyarrow.ArrowException, tarfile.TarError) as error:
-        listed = [_error(path, f"cannot be read ({getattr(error, 'strerror', None) or error})")]
-    if not listed:
-        listed = [_error(path, "no images in it")]
-    columns = list(zip(*listed, strict=True))
+        while part := list(itertools.islice(rows, _AT_ONCE)):
+            parts.append(table_of(part))
+    except (OSError, ValueError, pyarrow.ArrowException, tarfile.TarError) as error:
+        parts = [table_of([_error(path, f"cannot be read ({getattr(error, 'strerror', None) or error})")])]
+    return pyarrow.concat_tables(parts or [table_of([_error(path, "no images in it")])])
+
+
+def table_of(rows: Sequence[Row]) -> pyarrow.Table:
+    """Return rows as a table, at least one."""
+    columns = zip(*rows, strict=True)
     arrays = [pyarrow.array(values, field.type) for values, field in zip(columns, LISTING, strict=True)]
     return pyarrow.table(arrays, schema=LISTING)
 
@@ -171,7 +181,7 @@ def _members(path: str, file: BinaryIO, size: int) -> Iterator[Row]:
             continue
         images += 1
         yield os.fsencode(name), "member", os.fsencode(path), info.offset_data, info.size, None
-    file.seek(tar.offset)
+    file.seek(min(tar.offset, size))  # a header may say that its member is longer than any file
     end = file.read(tarfile.BLOCKSIZE)
     # tarfile takes a broken header, or the end of the file, for the end of the archive.
     if len(end) < tarfile.BLOCKSIZE or any(end):
@@ -184,23 +194,25 @@ def _is_companion(name: str) -> bool:
 
 
 def _rows_of_table(path: str, column: str | None) -> Iterator[Row]:
-    with open_input(path) as file, pyarrow.parquet.ParquetFile(file) as table:
+    with open_input(path) as file, open_parquet(file) as table:
+        if table.metadata.num_rows > _MOST_ROWS:
+            raise ValueError(f"{table.metadata.num_rows:,} rows; at most {_MOST_ROWS:,} are read: divide it")
         name = image_column(table.schema_arrow, column)
-        of_paths = pyarrow.types.is_string(table.schema_arrow.field(name).type) or pyarrow.types.is_large_string(
-            table.schema_arrow.field(name).type
-        )
-        row = 0
-        for group in range(table.num_row_groups):
-            count = table.metadata.row_group(group).num_rows
-            paths = table.read_row_group(group, [name])[name].to_pylist() if of_paths else [None] * count
-            for place, value in enumerate(paths):
-                if not of_paths:
+        kind = table.schema_arrow.field(name).type
+        kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+        if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+            row = 0
+            for group in range(table.num_row_groups):
+                for place in range(table.metadata.row_group(group).num_rows):
                     yield f"{path}#{row}".encode(), "cell", os.fsencode(path), group, place, None
-                elif value is None:
-                    yield _error(f"{path}#{row}", f"column {name} is empty")
-                else:
-                    yield row_of(_beside(path, value))
-                row += 1
+                    row += 1
+            return
+        for row, value in enumerate(cell for batch in batches(table, [name]) for cell in as_list(batch[name])):
+            if value is None or len(value) > _LONGEST_NAME:
+                why = "is empty" if value is None else f"has a path of {len(value):,} letters"
+                yield _error(f"{path}#{row}", f"column {name} {why}")
+            else:
+                yield row_of(_beside(path, value))
 
 
 def _beside(table: str, path: str) -> str:
@@ -214,10 +226,12 @@ def image_column(schema: pyarrow.Schema, asked: str | None) -> str:
     """Return the column of a table that has its images, or their paths.
 
     Raises:
-        pyarrow.ArrowInvalid: there is none.
+        pyarrow.ArrowInvalid: there is none, or there are two.
     """
     candidates = [asked] if asked is not None else _COLUMNS
     found = next((name for name in candidates if name in schema.names), None)
+    if found is not None and schema.names.count(found) > 1:
+        raise pyarrow.ArrowInvalid(f"the column {found!r} is there twice: rename one of them")
     if found is None:
         raise pyarrow.ArrowInvalid(f"no column with images; it has {', '.join(schema.names[:10])}: --image-column NAME")
     return found

@@ -26,6 +26,7 @@ import pyarrow.parquet
 
 from contextcaps.corpus.listing import LISTING
 from contextcaps.corpus.store import Store
+from contextcaps.plain_files import parse_json
 
 __all__ = ["Done", "DoneBlocks", "Plan", "block_file", "open_plan", "read_block", "write_plan"]
 
@@ -91,7 +92,10 @@ def open_plan(store: Store, settings: Mapping[str, Any]) -> Plan | None:
             raise ValueError(f"--out {store.root}: expected an empty folder, or one that --engine ray has begun")
         return None
     try:
-        plan = Plan(**json.loads(content))
+        plan = Plan(**parse_json(content))
+        sizes = (plan.images, plan.block_size - 1)
+        if not isinstance(plan.settings, dict) or any(type(each) is not int or each < 0 for each in sizes):
+            raise ValueError("not what was written")
     except (ValueError, TypeError):
         raise ValueError(f"{store.root}/{_PLAN}: damaged; remove the folder to begin anew") from None
     asked = json.loads(json.dumps(dict(settings), default=str))
@@ -150,6 +154,15 @@ def _in_blocks(listed: Iterable[pyarrow.Table], size: int) -> Iterator[pyarrow.T
         yield pyarrow.concat_tables(waiting).combine_chunks()
 
 
+def _noted(content: bytes) -> list[Done]:
+    """Return the blocks of a note; none of one that is damaged: they are done once more, into the same files."""
+    try:
+        found = [Done(*row) for row in parse_json(content)]
+    except (ValueError, TypeError):
+        return []
+    return [done for done in found if all(type(each) is int for each in dataclasses.astuple(done))]
+
+
 class DoneBlocks:
     """The blocks that are done, as they are noted beside the output.
 
@@ -166,8 +179,7 @@ class DoneBlocks:
         there = store.names("tags")
         self.blocks: dict[int, Done] = {}
         for name in sorted(store.names("_corpus/done")):
-            for row in json.loads(store.read(name) or b"[]"):
-                done = Done(*row)
+            for done in _noted(store.read(name) or b"[]"):
                 if block_file("tags", done.block, form) in there:
                     self.blocks[done.block] = done
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow
-import pyarrow.parquet
 
 from contextcaps.corpus.listing import cell_bytes, image_column
 from contextcaps.corpus.store import is_address, open_input
 from contextcaps.data.decoding import map_in_order
+from contextcaps.data.decoding_limits import MAX_BYTES
 from contextcaps.data.images import BadImage
+from contextcaps.data.parquet_files import batches, open_parquet
 from contextcaps.tagging.inputs import NotAnImage
 from contextcaps.tagging.pixels import pixels_of
 
@@ -67,7 +68,7 @@ class _Remote:
     def read(self) -> bytes:
         try:
             with open_input(self.address) as file:
-                return file.read()
+                return file.read(MAX_BYTES + 1)  # one more is refused
         except (OSError, ValueError) as error:
             raise BadImage(f"cannot be read ({error})") from None
 
@@ -76,7 +77,7 @@ def _images(rows: list[dict[str, Any]], column: str | None) -> Iterator[Any]:
     """Yield each row's image as `pixels_of` takes it. A shard or table is opened once for neighbouring rows."""
     with contextlib.ExitStack() as stack:
         opened: tuple[bytes, Any] | None = None
-        group: tuple[bytes, int, list[Any]] | None = None
+        group: tuple[bytes, int, _Cells] | None = None
         for row in rows:
             kind, path, first, second = row["kind"], row["path"], row["first"], row["second"]
             name = os.fsdecode(path)
@@ -93,14 +94,16 @@ def _images(rows: list[dict[str, Any]], column: str | None) -> Iterator[Any]:
                         yield _member(opened[1], first, second)
                         continue
                     if group is None or group[:2] != (path, first):
-                        group = (path, first, _cells(opened[1], first, column))
-                    yield _cell(group[2], second)
+                        group = (path, first, _Cells(opened[1], first, column))
+                    yield group[2].image(second)
                 except (OSError, ValueError, pyarrow.ArrowException) as error:
-                    opened = None
+                    opened, group = None, None
                     yield NotAnImage(name, f"cannot be read ({getattr(error, 'strerror', None) or error})")
 
 
 def _member(file: Any, offset: int, size: int) -> bytes | NotAnImage:
+    if size > MAX_BYTES:
+        return NotAnImage("", f"{size:,} bytes: files of more than {MAX_BYTES:,} are not decoded")
     file.seek(offset)
     content = file.read(size)
     if len(content) != size:
@@ -108,14 +111,28 @@ def _member(file: Any, offset: int, size: int) -> bytes | NotAnImage:
     return bytes(content)
 
 
-def _cells(file: Any, group: int, column: str | None) -> list[Any]:
-    file.seek(0)
-    table = pyarrow.parquet.ParquetFile(file)
-    name = image_column(table.schema_arrow, column)
-    cells: list[Any] = table.read_row_group(group, [name])[name].to_pylist()
-    return cells
+class _Cells:
+    """The images of a row group, some of which are in memory at a time; asked for in order.
 
+    Args:
+        file: the table.
+        group: its number.
+        column: with the images.
+    """
 
-def _cell(cells: list[Any], place: int) -> bytes | NotAnImage:
-    content = cell_bytes(cells[place]) if place < len(cells) else None
-    return NotAnImage("", "no encoded image in this cell") if content is None else content
+    def __init__(self, file: Any, group: int, column: str | None) -> None:
+        file.seek(0)
+        table = open_parquet(file)
+        self._name = image_column(table.schema_arrow, column)
+        self._batches = batches(table, [self._name], [group])
+        self._first, self._cells = 0, next(self._batches, None)
+
+    def image(self, place: int) -> bytes | NotAnImage:
+        """Return the bytes of an image."""
+        while self._cells is not None and place >= self._first + len(self._cells):
+            self._first += len(self._cells)
+            self._cells = next(self._batches, None)
+        content = None
+        if self._cells is not None and place >= self._first:
+            content = cell_bytes(self._cells[self._name][place - self._first].as_py())
+        return NotAnImage("", "no encoded image in this cell") if content is None else content

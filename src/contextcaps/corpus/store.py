@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from contextcaps.data.cache import synchronise
+from contextcaps.plain_files import LARGE, require_plain
 
 __all__ = ["Store", "is_address", "open_input"]
 
@@ -49,8 +50,14 @@ def file_system(address: str) -> tuple[Any, str]:
 
 
 def open_input(name: str) -> BinaryIO:
-    """Open a file or an address for reading its bytes."""
+    """Open a file or an address for reading its bytes.
+
+    Raises:
+        OSError: it cannot be read, or is not there.
+        ValueError: it is no plain file.
+    """
     if not is_address(name):
+        require_plain(Path(name))  # to open a pipe would wait for whoever writes into it
         return open(name, "rb", buffering=0)
     system, path = file_system(name)
     opened: BinaryIO = system.open(path, "rb")
@@ -101,6 +108,7 @@ class Store:
             if self._system is not None:
                 content: bytes = self._system.cat_file(self.path(name))
                 return content
+            require_plain(Path(self.path(name)), most=LARGE)
             return Path(self.path(name)).read_bytes()
         except FileNotFoundError:
             return None

@@ -34,6 +34,7 @@ __all__ = [
     "as_bad_image",
     "checked_file",
     "held",
+    "is_rgb",
     "is_slow_file",
     "open_image",
     "orientation_of",
@@ -277,13 +278,18 @@ def rgb(opened: Image.Image) -> np.ndarray:
     return pixels
 
 
+def is_rgb(opened: Image.Image) -> bool:
+    """Return whether an image's pixels, once they are loaded, are RGB as they are."""
+    return opened.mode == "RGB" and "transparency" not in opened.info
+
+
 def _rgb_of(opened: Image.Image, has_sixteen_bits: bool) -> np.ndarray:
     if has_sixteen_bits:
         grey = np.asarray(opened).astype(np.uint32)  # 0 to 65535
         return np.repeat((((grey + 128) // 257).astype(np.uint8))[:, :, None], 3, axis=2)
     if opened.mode in ("I", "F"):
         raise BadImage(f"pixels of 32 bits (mode {opened.mode}): their range is not known; convert it to 8 or 16 bits")
-    if opened.mode == "RGB" and "transparency" not in opened.info:
+    if is_rgb(opened):
         return np.array(opened)  # a copy: torch wants memory it may write to
     if opened.has_transparency_data:
         coloured = opened.convert("RGBA")

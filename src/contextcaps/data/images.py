@@ -36,6 +36,7 @@ from contextcaps.data.image_opening import (
     as_bad_image,
     checked_file,
     held,
+    is_rgb,
     is_slow_file,
     open_image,
     require_decodable,
@@ -79,8 +80,8 @@ def decode(
         return _resize(_checked_pixels(image), height_width)
     with _opened(image, height_width if fast else None) as (opened, header), held(header):
         across = height_width[::-1] if height_width is not None and header.orientation >= 5 else height_width
-        pixels = rgb(opened) if isinstance(opened, Image.Image) else opened.pixels()
-        return np.ascontiguousarray(_turn(_resize(pixels, across), header.orientation))
+        pixels = _pixels_of(opened, across) if isinstance(opened, Image.Image) else _resize(opened.pixels(), across)
+        return np.ascontiguousarray(_turn(pixels, header.orientation))
 
 
 def decode_opened(opened: Image.Image, size: tuple[int, int] | int | None = None) -> np.ndarray:
@@ -100,8 +101,8 @@ def decode_opened(opened: Image.Image, size: tuple[int, int] | int | None = None
             if content is not None:  # not decoded yet
                 return decode(content, height_width)
         with held(header):
-            pixels = np.ascontiguousarray(_turn(rgb(opened), header.orientation))
-            return _resize(pixels, height_width)
+            across = height_width[::-1] if height_width is not None and header.orientation >= 5 else height_width
+            return np.ascontiguousarray(_turn(_pixels_of(opened, across), header.orientation))
 
 
 def _all_of(file: IO[bytes]) -> bytes:
@@ -172,8 +173,19 @@ def _turn(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return pixels
 
 
+def _pixels_of(opened: Image.Image, size: tuple[int, int] | None) -> np.ndarray:
+    """Return an open image's pixels as stored, [H, W, 3], resized to (height, width)."""
+    opened.load()
+    if size is None or not is_rgb(opened):
+        return _resize(rgb(opened), size)
+    return _resized(opened, size)  # as Pillow holds them: an array in between would be two copies, and as much time
+
+
 def _resize(pixels: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
-    """Resize pixels [H, W, 3] to (height, width) with an antialiased triangle filter."""
-    if size is None or pixels.shape[:2] == size:
-        return pixels
-    return np.array(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))
+    """Resize pixels [H, W, 3] to (height, width)."""
+    return pixels if size is None or pixels.shape[:2] == size else _resized(Image.fromarray(pixels), size)
+
+
+def _resized(image: Image.Image, size: tuple[int, int]) -> np.ndarray:
+    """Resize an image of mode RGB with an antialiased triangle filter; nothing, if it has the size."""
+    return np.array(image.resize((size[1], size[0]), Image.Resampling.BILINEAR))

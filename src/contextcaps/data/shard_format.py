@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from contextcaps.data.image_opening import as_bad_image, checked_file
 from contextcaps.data.images import decode, image_size
 from contextcaps.data.problems import DataError
 from contextcaps.data.sample import Corners, Sample
@@ -69,7 +70,8 @@ def member_stem(identifier: str) -> str:
 def encode_image(image: bytes | Path | np.ndarray) -> tuple[str, bytes]:
     """Return suffix and bytes of an image without loss: JPEG, PNG and WebP as they are, all else as PNG."""
     if not isinstance(image, np.ndarray):
-        content = image.read_bytes() if isinstance(image, Path) else image
+        with as_bad_image(), checked_file(image) as file:
+            content = file.read()
         suffix = _suffix_by_content(content)
         if suffix is not None:
             image_size(content)  # refuses what only begins like an image

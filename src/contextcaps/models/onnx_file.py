@@ -22,13 +22,11 @@ _SEAL = b"contextcaps-crc32"
 _MOST_FILE_BYTES = 2**31 - 1
 """Bytes of a protocol buffer at most."""
 _MOST_NODES = 100_000
-_MOST_DEPTH = 8
-"""Graphs within graphs, as those of loops."""
 _MOST_NUMBERS = 2**29
 """Numbers of a weight at most, 2 GiB of float32."""
 
 # Numbers of fields, by message.
-_GRAPH, _OPSET, _METADATA = 7, 8, 14  # of a model
+_GRAPH, _OPSET, _METADATA, _TRAINING, _FUNCTION = 7, 8, 14, 20, 25  # of a model
 _NODE, _INITIALIZER, _SPARSE = 1, 5, 15  # of a graph
 _ATTRIBUTE = 5  # of a node
 _TENSOR, _SUBGRAPH, _TENSORS, _SUBGRAPHS = 5, 6, 10, 11  # of an attribute
@@ -111,7 +109,9 @@ def _read_model(found: OnnxFile) -> None:
     for field, value in _fields(content):
         if field == _GRAPH:
             has_graph = True
-            _read_graph(found, _message(value), 0)
+            _read_graph(found, _message(value))
+        elif field in (_TRAINING, _FUNCTION):
+            raise _Damaged("it has functions or a training, which contextcaps export never writes")
         elif field == _OPSET:
             parts = dict(_fields(_message(value)))
             version = parts.get(_VALUE, 0)
@@ -128,9 +128,7 @@ def _read_model(found: OnnxFile) -> None:
         raise _Damaged("it has no graph")
 
 
-def _read_graph(found: OnnxFile, graph: memoryview, depth: int) -> None:
-    if depth > _MOST_DEPTH:
-        raise _Damaged("graphs nested too deeply")
+def _read_graph(found: OnnxFile, graph: memoryview) -> None:
     for field, value in _fields(graph):
         if field == _NODE:
             found.nodes += 1
@@ -138,19 +136,19 @@ def _read_graph(found: OnnxFile, graph: memoryview, depth: int) -> None:
                 raise _Damaged(f"more than {_MOST_NODES:,} operators")
             for inner, attribute in _fields(_message(value)):
                 if inner == _ATTRIBUTE:
-                    _read_attribute(found, _message(attribute), depth)
+                    _read_attribute(found, _message(attribute))
         elif field == _INITIALIZER:
             _read_tensor(found, _message(value))
         elif field == _SPARSE:
             raise _Damaged("it has sparse weights, which contextcaps export never writes")
 
 
-def _read_attribute(found: OnnxFile, attribute: memoryview, depth: int) -> None:
+def _read_attribute(found: OnnxFile, attribute: memoryview) -> None:
     for field, value in _fields(attribute):
         if field in (_TENSOR, _TENSORS):
             _read_tensor(found, _message(value))
         elif field in (_SUBGRAPH, _SUBGRAPHS):
-            _read_graph(found, _message(value), depth + 1)
+            raise _Damaged("it has a loop, or another graph within its graph, which contextcaps export never writes")
 
 
 def _read_tensor(found: OnnxFile, tensor: memoryview) -> None:

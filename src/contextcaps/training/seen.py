@@ -7,6 +7,8 @@ file has the same one wherever it lies and whatever it is called.
 import dataclasses
 import hashlib
 import io
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import numpy as np
 from contextcaps.atomic import write_atomically
 from contextcaps.data.decoding import decode_ahead
 from contextcaps.documents import counted
+from contextcaps.plain_files import require_plain
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part
 from contextcaps.training.runs import SEEN_FILE
@@ -23,6 +26,8 @@ __all__ = ["Seen", "count_seen", "record_seen"]
 
 _MOST = 1 << 20
 """Images of a part whose fingerprints are kept, 8 MiB; of larger ones so many, evenly spaced."""
+_MOST_BYTES = 2**25
+"""Bytes of the file, which has those of two parts."""
 _MOST_DECODED = 1000
 """The same where there is no prepared copy, and each image has to be decoded for it."""
 _CHUNK = 32  # images that a worker decodes at a time
@@ -61,12 +66,29 @@ def record_seen(folder: Path, parts: Sequence[Part], config: TrainConfig) -> Non
 def count_seen(folder: Path, part: Part, config: TrainConfig) -> Seen | None:
     """Count the images of a part that a run has learned from; None if the folder does not tell."""
     try:
+        require_plain(folder / SEEN_FILE, folder, _MOST_BYTES)
         with np.load(folder / SEEN_FILE) as kept:
-            train, val = kept["train"], kept["val"]
-    except (OSError, ValueError, KeyError):
+            train, val = (_checked(kept[name]) for name in ("train", "val"))
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        MemoryError,
+        ArithmeticError,
+        RuntimeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ):
         return None
     found = _fingerprints(part, config)
     return Seen(int(np.isin(found, train).sum()), int(np.isin(found, val).sum()), len(found))
+
+
+def _checked(fingerprints: np.ndarray) -> np.ndarray:
+    if not isinstance(fingerprints, np.ndarray) or fingerprints.dtype != np.uint64 or fingerprints.ndim != 1:
+        raise ValueError("no fingerprints")
+    return fingerprints
 
 
 def _fingerprints(part: Part, config: TrainConfig) -> np.ndarray:

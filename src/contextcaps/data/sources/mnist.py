@@ -22,6 +22,7 @@ from contextcaps.data.file_source import check_access
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Boxes, Sample
 from contextcaps.data.source import Source
+from contextcaps.plain_files import NotPlain, require_plain
 
 __all__ = ["MNISTSource", "MultiMNISTSource"]
 
@@ -224,6 +225,7 @@ def _find(folder: Path, prefix: str, what: str, dimensions: int) -> Path:
 def _read_idx(path: Path, magic: int, dimensions: int) -> np.ndarray:
     """Read the array of an idx file: big-endian magic number and sizes, then bytes."""
     try:
+        require_plain(path)
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             header = file.read(4 + 4 * dimensions)
             if len(header) < 4 + 4 * dimensions:
@@ -240,6 +242,8 @@ def _read_idx(path: Path, magic: int, dimensions: int) -> np.ndarray:
                 raise DataError(f"{path}: expected {expected} bytes after the header, got {came}; fetch it again")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: the compressed file is cut off or damaged ({error}); fetch it again") from None
+    except NotPlain as error:
+        raise DataError(str(error)) from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)

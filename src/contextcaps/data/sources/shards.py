@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from contextcaps.data.decoding_limits import MAX_BYTES
 from contextcaps.data.images import image_size
 from contextcaps.data.problems import DataError, OnBad
 from contextcaps.data.sample import Boxes, Corners, Sample
@@ -125,7 +126,7 @@ class ShardsSource(Source):
                 members = self._members(tar, path, shard, size)
                 for stem, group in itertools.groupby(members, key=lambda each: each[0]):
                     self._add(path, stem, [(suffix, member) for _, suffix, member in group], split)
-                file.seek(tar.offset)
+                file.seek(min(tar.offset, size))  # a header may say that its member is longer than any file
                 end = file.read(tarfile.BLOCKSIZE)
                 # tarfile takes a broken header, or the end of the file, for the end of the archive.
                 if len(end) < tarfile.BLOCKSIZE:
@@ -267,6 +268,8 @@ class ShardsSource(Source):
     def _read(self, member: _Member) -> bytes:
         """Read a member's bytes; opening the file each time is cheap, and safe with any processes and threads."""
         path = self.paths[member.shard]
+        if member.size > MAX_BYTES:
+            raise DataError(f"{path}: a member of {member.size:,} bytes; files of more than {MAX_BYTES:,} are not read")
         try:
             with path.open("rb", buffering=0) as file:
                 file.seek(member.offset)

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from contextcaps.data.image_finder import is_image_name
 from contextcaps.data.problems import DataError
@@ -21,6 +21,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLE = 1 << 16
 """Characters from which the delimiter is found."""
 _MOST_ROWS, _MOST_CELLS = 10_000_000, 100_000_000  # some gigabytes of text
+_MOST_BYTES = 2**30  # of a Parquet table's cells
 _OTHER_FILES = (
     (b"PK\x03\x04", "an Excel workbook or another zip file; save the sheet as CSV UTF-8"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook; save the sheet as CSV UTF-8"),
@@ -87,10 +88,14 @@ def read_table(path: Path, header: bool | None) -> TableRows:
 def _require_bounded(path: Path, rows: int, columns: int) -> None:
     """Refuse a table that would not fit into memory."""
     if rows > _MOST_ROWS or rows * columns > _MOST_CELLS:
-        raise DataError(
-            f"{path}: {rows:,} rows of {columns:,} columns or more; a table of at most {_MOST_ROWS:,} rows and "
-            f"{_MOST_CELLS:,} cells is read: divide it, or keep the columns of files and labels alone"
-        )
+        _refuse(path, f"{rows:,} rows of {columns:,} columns or more")
+
+
+def _refuse(path: Path, what: str) -> NoReturn:
+    raise DataError(
+        f"{path}: {what}; a table of at most {_MOST_ROWS:,} rows and {_MOST_CELLS:,} cells is read, of Parquet "
+        f"{_MOST_BYTES:,} bytes: divide it, or keep the columns of files and labels alone"
+    )
 
 
 def cell_text(cell: object) -> str:
@@ -199,18 +204,39 @@ def _first_wrong_byte(line: bytes) -> int | None:
 def _read_parquet(path: Path) -> TableRows:
     try:
         import pyarrow
-        import pyarrow.parquet
+
+        from contextcaps.data.parquet_files import as_list, batches, bytes_in_rows, open_parquet
     except ImportError:
         raise DataError(f"{path}: Parquet needs pyarrow: pip install 'contextcaps[parquet]'") from None
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            _require_bounded(path, file.metadata.num_rows, file.metadata.num_columns)
-            table = file.read()
+        with open_parquet(path) as file:
+            _require_bounded_parquet(path, file.metadata)
+            names = [name.strip() for name in file.schema_arrow.names]
+            columns: list[list[Any]] = [[] for _ in names]
+            held = 0
+            for batch in batches(file):
+                held += sum(map(bytes_in_rows, batch.columns))
+                if held > _MOST_BYTES:
+                    _refuse(path, f"more than {_MOST_BYTES:,} bytes in its cells")
+                for cells, column in zip(columns, batch.columns, strict=True):
+                    cells += as_list(column)
     except (pyarrow.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path}: expected a Parquet file, it is cut off or none: {reason}") from None
-    rows = enumerate(zip(*(column.to_pylist() for column in table.columns), strict=True), start=1)
-    return TableRows([name.strip() for name in table.column_names], list(rows))
+    return TableRows(names, list(enumerate(zip(*columns, strict=True), start=1)))
+
+
+def _require_bounded_parquet(path: Path, metadata: Any) -> None:
+    """Refuse a Parquet table by its own account of what it holds; lists of one cell have many values."""
+    _require_bounded(path, metadata.num_rows, metadata.num_columns)
+    values, size = 0, 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        values += sum(group.column(index).num_values for index in range(group.num_columns))
+        size += group.total_byte_size
+    if values > _MOST_CELLS:
+        _refuse(path, f"{values:,} values in its cells")
+    if size > _MOST_BYTES:
+        _refuse(path, f"{size:,} bytes in its cells")
 
 
 def _without_index(table: TableRows) -> TableRows:
