@@ -156,7 +156,7 @@ class ConvNormAct(nn.Module):
 
     def _padding(self, size: int) -> tuple[int, int]:
         """Return what is added before and after a side, so that ⌈size / stride⌉ outputs fit; more comes after."""
-        total = torch.sym_max((-(-size // self.stride) - 1) * self.stride + self.reach + 1 - size, 0)
+        total = max((-(-size // self.stride) - 1) * self.stride + self.reach + 1 - size, 0)
         return total // 2, total - total // 2
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from contextcaps.atomic import write_atomically
 from contextcaps.extras import import_extra
 from contextcaps.models.decomposition import decompose
-from contextcaps.models.efficientnet_lite import NORM_EPS
+from contextcaps.models.efficientnet_lite import NORM_EPS, EfficientNetLite
 from contextcaps.models.explainable import explains
 from contextcaps.models.files import FORMAT, GRAPH_FILE, WEIGHTS_FILE
 from contextcaps.models.network import CapsuleNetwork
@@ -85,13 +85,15 @@ def axes_of(network: CapsuleNetwork, any_size: bool = True) -> list[dict[str, di
     """Return which axes of the inputs have any size, best first: the batch, and sides of images.
 
     Sides do, from the configuration's on, where the network takes any; not every backbone can be written so, and the
-    batch alone comes last.
+    batch alone comes last. EfficientNet-lite's padding depends on the size, which takes the exporter very long.
     """
     batch = torch.export.Dim("batch")
     height, width = network.config.image_size
     sides = {2: torch.export.Dim("height", min=height), 3: torch.export.Dim("width", min=width)}
     known = {"known": {0: batch}} if network.config.takes_known else {}
-    with_sides = [{"images": {0: batch, **sides}, **known}] if any_size and network.head.takes_any_size else []
+    is_lite = any(isinstance(module, EfficientNetLite) for module in network.backbone.modules())
+    has_any = any_size and network.head.takes_any_size and not is_lite
+    with_sides = [{"images": {0: batch, **sides}, **known}] if has_any else []
     return [*with_sides, {"images": {0: batch}, **known}]
 
 
