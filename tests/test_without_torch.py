@@ -89,4 +89,4 @@ create_app(ServeConfig(), {"coco80": engine})
 print(type(engine).__name__, engine.asks, "torch" in sys.modules)
 """
     done = run(code)
-    assert (done.stdout.strip(), done.returncode) == ("Engine False False", 0), done.stderr
+    assert (done.stdout.strip(), done.returncode) == ("OnnxEngine True False", 0), done.stderr
