@@ -28,7 +28,7 @@ from contextcaps.models import CapsuleNetwork, ModelConfig, create_model
 from contextcaps.models.loading import load_model
 from contextcaps.models.onnx_export import model_of
 from contextcaps.models.onnx_file import sealed
-from contextcaps.models.onnx_scorer import open_onnx_file
+from contextcaps.models.onnx_opening import open_onnx_file
 from contextcaps.tagging.tagger import Tagger, load
 from contextcaps.training.checkpoints import Checkpoints
 from contextcaps.training.config import TrainConfig

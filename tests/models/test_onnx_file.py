@@ -8,7 +8,7 @@ import pytest
 
 from contextcaps.models.files import ModelFileError
 from contextcaps.models.onnx_file import fields_of, read_onnx_file, sealed
-from contextcaps.models.onnx_scorer import METADATA, ONNX_FORMAT, open_onnx_file
+from contextcaps.models.onnx_opening import METADATA, ONNX_FORMAT, open_onnx_file
 from contextcaps.models.registry import model_config
 
 onnx = pytest.importorskip("onnx")

@@ -22,7 +22,8 @@ from contextcaps.models.explainable import explains
 from contextcaps.models.files import FORMAT, GRAPH_FILE, WEIGHTS_FILE
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.onnx_file import sealed
-from contextcaps.models.onnx_scorer import CONSTANT, METADATA, ONNX_FORMAT, PREFIX
+from contextcaps.models.onnx_opening import METADATA, ONNX_FORMAT, PREFIX
+from contextcaps.models.onnx_scorer import CONSTANT
 from contextcaps.models.torch_scorer import to_grey
 from contextcaps.models.trained import Trained, preprocessing
 
