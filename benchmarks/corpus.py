@@ -32,7 +32,7 @@ from PIL import Image
 
 from contextcaps.corpus import CorpusOptions, Model, tag_corpus
 from contextcaps.data.sources.shard_files import find_shards
-from contextcaps.tagging.tagger import Tag, Tagging
+from contextcaps.tagging.tags import Tag, Tagging
 
 
 def extract(images: str, count: int, folder: Path) -> None:

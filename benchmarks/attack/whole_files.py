@@ -28,8 +28,9 @@ from contextcaps.models import CapsuleNetwork, ModelConfig, create_model
 from contextcaps.models.loading import load_model
 from contextcaps.models.onnx_export import model_of
 from contextcaps.models.onnx_file import sealed
-from contextcaps.models.onnx_scorer import open_onnx_file
-from contextcaps.tagging.tagger import Tagger, load
+from contextcaps.models.onnx_opening import open_onnx_file
+from contextcaps.tagging.loading import load
+from contextcaps.tagging.tagger import Tagger
 from contextcaps.training.checkpoints import Checkpoints
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import Part

@@ -7,7 +7,8 @@ import torch
 from contextcaps.models.expected_drops import expected_drops
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.onnx_division import divide
-from contextcaps.models.onnx_scorer import open_onnx_file
+from contextcaps.models.onnx_opening import open_onnx_file
+from contextcaps.models.onnx_told import OnnxTold
 from contextcaps.models.registry import create_model
 
 pytest.importorskip("onnxruntime")
@@ -45,26 +46,27 @@ def test_the_parts_of_a_graph_give_what_the_whole_gives(name, tmp_path) -> None:
     network, path = network_of(name), tmp_path / "model.onnx"
     path.write_bytes(sealed(model_of(network, None, True).SerializeToString()))
     scorer, _ = open_onnx_file(path)
-    assert scorer.can_be_told == network.config.takes_known
+    assert (scorer.division is not None) == network.config.takes_known
     image = np.random.default_rng(1).integers(0, 256, (3, 32, 32), dtype=np.uint8)
-    if not scorer.can_be_told:
+    if not network.config.takes_known:
         with pytest.raises(ValueError, match="cannot be divided"):
-            scorer.untold(image)
+            OnnxTold(scorer)
         return
+    told = OnnxTold(scorer)
     rows = np.full((3, 5), np.nan, np.float32)  # [T, J]
     rows[1, 2], rows[2] = 1, (0, 1, 0, np.nan, 1)
-    untold = scorer.untold(image)
-    for row, scores in zip(rows, scorer.told(untold, rows), strict=True):
+    untold = told.untold(image)
+    for row, scores in zip(rows, told.scores(untold, rows), strict=True):
         np.testing.assert_allclose(scores, scorer.scores(image[None], row)[0], atol=1e-6)
         if "evidence" in untold:
-            (whole,), found = scorer.parts(image, row), scorer.parts_of(untold, row)
+            (whole,), found = scorer.parts(image, row), told.parts(untold, row)
             for each in ("scores", "logits", "evidence", "messages"):
                 np.testing.assert_allclose(getattr(found, each), getattr(whole, each), atol=1e-5)
         with torch.no_grad():
             features = network.folded().features(torch.from_numpy(image)[None])
             drops, _ = expected_drops(network, features, torch.from_numpy(row)[None])
-        np.testing.assert_allclose(scorer.expected_drops(untold, row), drops[0].numpy(), atol=1e-4)
-    assert np.isnan(scorer.expected_drops(untold, np.zeros(5, np.float32))).all()
+        np.testing.assert_allclose(told.expected_drops(untold, row), drops[0].numpy(), atol=1e-4)
+    assert np.isnan(told.expected_drops(untold, np.zeros(5, np.float32))).all()
 
 
 def test_what_cannot_be_divided() -> None:

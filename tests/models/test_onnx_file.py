@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from contextcaps.models.files import ModelFileError
-from contextcaps.models.onnx_file import read_onnx_file, sealed
-from contextcaps.models.onnx_scorer import METADATA, ONNX_FORMAT, open_onnx_file
+from contextcaps.models.onnx_file import fields_of, read_onnx_file, sealed
+from contextcaps.models.onnx_opening import METADATA, ONNX_FORMAT, open_onnx_file
 from contextcaps.models.registry import model_config
 
 onnx = pytest.importorskip("onnx")
@@ -155,10 +155,8 @@ def test_random_damage_is_seen_and_refused_in_one_line(path) -> None:
 
 
 def test_numbers_are_read_as_protocol_buffers_have_them() -> None:
-    from contextcaps.models.onnx_file import _fields
-
     message = memoryview(b"\x08\x96\x01" + b"\x12\x02hi" + b"\x1d" + struct.pack("<f", 1.0))
-    assert [(field, value if isinstance(value, int) else bytes(value)) for field, value in _fields(message)] == [
+    assert [(field, value if isinstance(value, int) else bytes(value)) for field, value in fields_of(message)] == [
         (1, 150),
         (2, b"hi"),
         (3, struct.pack("<f", 1.0)),

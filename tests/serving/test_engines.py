@@ -6,7 +6,7 @@ import pytest
 from contextcaps.serving.onnx_engine import OnnxEngine
 from contextcaps.serving.opening import engine_of, open_engine
 from contextcaps.serving.torch_engine import TorchEngine
-from contextcaps.tagging.tagger import load
+from contextcaps.tagging.loading import load
 
 pytest.importorskip("onnxruntime")
 KNOWN = ({}, {"oven": True}, {"oven": True, "person": False}, {})

@@ -296,7 +296,7 @@ def test_coco80_explains_a_drawn_picture() -> None:
     for each in explanation.classes:
         assert each.total() == pytest.approx(each.logit, abs=1e-4)
         assert each.score == pytest.approx(float(tagging.scores[tagger.classes.index(each.name)]), abs=1e-4)
-        assert each.evidence.shape == (8, 7, 7)
+        assert each.evidence.shape == (4, 7, 7)
     assert explanation.moves
     assert "sink" in explanation.moves[0].through
 

@@ -12,7 +12,7 @@ import contextcaps
 from contextcaps.cli import main
 from contextcaps.models.explainable import explains
 from contextcaps.models.loading import shipped_folder
-from contextcaps.models.onnx_scorer import open_onnx_file
+from contextcaps.models.onnx_opening import open_onnx_file
 from contextcaps.models.shipped import ship
 from contextcaps.models.torch_scorer import TorchScorer
 from contextcaps.models.trained import Trained

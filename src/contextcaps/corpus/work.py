@@ -14,7 +14,8 @@ from contextcaps.corpus.store import Store
 from contextcaps.tagging.formats import OUTPUTS, Format
 from contextcaps.tagging.inputs import NotAnImage
 from contextcaps.tagging.journal import model_fingerprint
-from contextcaps.tagging.tagger import Tagger, load
+from contextcaps.tagging.loading import load
+from contextcaps.tagging.tagger import Tagger
 from contextcaps.version import __version__
 
 __all__ = ["Decode", "Model", "Score", "Writing"]

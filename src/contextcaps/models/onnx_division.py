@@ -10,7 +10,7 @@ An ONNX file is a protocol buffer (`contextcaps.models.onnx_file`); nodes are co
 import dataclasses
 from collections.abc import Iterable
 
-from contextcaps.models.onnx_file import _fields, _message
+from contextcaps.models.onnx_file import fields_of, message_of
 
 __all__ = ["Division", "divide"]
 
@@ -78,7 +78,7 @@ def _divided(content: bytes) -> Division | None:
     graph += b"".join(_field(_INPUT, _value(name)) for name in (*passed, "known"))
     graph += b"".join(_field(_OUTPUT, bytes(value)) for name, value in outputs.items() if name in told)
     rest = b"".join(
-        _field(number, value) for number, value in _fields(memoryview(content)) if number not in (_GRAPH, _METADATA)
+        _field(number, value) for number, value in fields_of(memoryview(content)) if number not in (_GRAPH, _METADATA)
     )
     # A message that is there twice is one: so outputs are added behind all others.
     added = tuple(name for name in passed if name not in outputs)
@@ -94,7 +94,7 @@ def _divided(content: bytes) -> Division | None:
 
 
 def _graph_of(content: bytes) -> memoryview:
-    graphs = (_message(value) for number, value in _fields(memoryview(content)) if number == _GRAPH)
+    graphs = (message_of(value) for number, value in fields_of(memoryview(content)) if number == _GRAPH)
     return next(graphs, memoryview(b""))
 
 
@@ -103,25 +103,25 @@ def _read(graph: memoryview) -> tuple[list[_Node], dict[str, memoryview], dict[s
     nodes: list[_Node] = []
     weights: dict[str, memoryview] = {}
     outputs: dict[str, memoryview] = {}
-    for number, value in _fields(graph):
+    for number, value in fields_of(graph):
         if number == _NODE:
-            nodes.append(_node(_message(value)))
+            nodes.append(_node(message_of(value)))
         elif number == _INITIALIZER:
-            weights[_text(_message(value), _TENSOR_NAME)] = _message(value)
+            weights[_text(message_of(value), _TENSOR_NAME)] = message_of(value)
         elif number == _OUTPUT:
-            outputs[_text(_message(value), 1)] = _message(value)
+            outputs[_text(message_of(value), 1)] = message_of(value)
     return nodes, weights, outputs
 
 
 def _node(content: memoryview) -> _Node:
     inputs, outputs, has_graph = [], [], False
-    for number, value in _fields(content):
+    for number, value in fields_of(content):
         if number == _NODE_INPUT:
-            inputs.append(bytes(_message(value)).decode())
+            inputs.append(bytes(message_of(value)).decode())
         elif number == _NODE_OUTPUT:
-            outputs.append(bytes(_message(value)).decode())
+            outputs.append(bytes(message_of(value)).decode())
         elif number == _ATTRIBUTE:
-            has_graph |= any(inner in _SUBGRAPHS for inner, _ in _fields(_message(value)))
+            has_graph |= any(inner in _SUBGRAPHS for inner, _ in fields_of(message_of(value)))
     return _Node(content, tuple(filter(None, inputs)), tuple(filter(None, outputs)), has_graph)
 
 
@@ -135,7 +135,7 @@ def _reached(name: str, nodes: Iterable[_Node]) -> set[str]:
 
 
 def _text(content: memoryview, field: int) -> str:
-    return next((bytes(_message(value)).decode() for number, value in _fields(content) if number == field), "")
+    return next((bytes(message_of(value)).decode() for number, value in fields_of(content) if number == field), "")
 
 
 def _value(name: str) -> bytes:

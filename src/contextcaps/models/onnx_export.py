@@ -22,7 +22,8 @@ from contextcaps.models.explainable import explains
 from contextcaps.models.files import FORMAT, GRAPH_FILE, WEIGHTS_FILE
 from contextcaps.models.network import CapsuleNetwork
 from contextcaps.models.onnx_file import sealed
-from contextcaps.models.onnx_scorer import CONSTANT, METADATA, ONNX_FORMAT, PREFIX
+from contextcaps.models.onnx_opening import METADATA, ONNX_FORMAT, PREFIX
+from contextcaps.models.onnx_scorer import CONSTANT
 from contextcaps.models.torch_scorer import to_grey
 from contextcaps.models.trained import Trained, preprocessing
 
@@ -85,14 +86,17 @@ def axes_of(network: CapsuleNetwork, any_size: bool = True) -> list[dict[str, di
     """Return which axes of the inputs have any size, best first: the batch, and sides of images.
 
     Sides do, from the configuration's on, where the network takes any; not every backbone can be written so, and the
-    batch alone comes last. EfficientNet-lite's padding depends on the size, which takes the exporter very long.
+    batch alone comes last. EfficientNet-lite's padding depends on the size, which takes the exporter very long. A head
+    that is told labels has one size, too: shapes that depend on an image cannot pass to the part that is told
+    (`contextcaps.models.onnx_division`).
     """
     batch = torch.export.Dim("batch")
     height, width = network.config.image_size
     sides = {2: torch.export.Dim("height", min=height), 3: torch.export.Dim("width", min=width)}
     known = {"known": {0: batch}} if network.config.takes_known else {}
     is_lite = any(isinstance(module, EfficientNetLite) for module in network.backbone.modules())
-    has_any = any_size and network.head.takes_any_size and not is_lite
+    is_told = network.config.c_tran is not None
+    has_any = any_size and network.head.takes_any_size and not (is_lite or is_told)
     with_sides = [{"images": {0: batch, **sides}, **known}] if has_any else []
     return [*with_sides, {"images": {0: batch}, **known}]
 

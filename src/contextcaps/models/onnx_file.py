@@ -14,7 +14,7 @@ from pathlib import Path
 from contextcaps.models.files import ModelFileError, home_of
 from contextcaps.plain_files import MOST_BYTES, NotPlain, require_plain
 
-__all__ = ["OnnxFile", "read_onnx_file", "require_sealed", "sealed"]
+__all__ = ["OnnxFile", "fields_of", "message_of", "read_onnx_file", "require_sealed", "sealed"]
 
 _SEAL = b"contextcaps-crc32"
 """Key of the metadata's last entry: the checksum of all bytes before it."""
@@ -106,20 +106,20 @@ def require_sealed(path: Path, content: bytes) -> None:
 def _read_model(found: OnnxFile) -> None:
     content = memoryview(found.content)
     has_graph, metadata_bytes = False, 0
-    for field, value in _fields(content):
+    for field, value in fields_of(content):
         if field == _GRAPH:
             has_graph = True
-            _read_graph(found, _message(value))
+            _read_graph(found, message_of(value))
         elif field in (_TRAINING, _FUNCTION):
             raise _Damaged("it has functions or a training, which contextcaps export never writes")
         elif field == _OPSET:
-            parts = dict(_fields(_message(value)))
+            parts = dict(fields_of(message_of(value)))
             version = parts.get(_VALUE, 0)
-            if not bytes(_message(parts.get(_KEY, memoryview(b"")))) and isinstance(version, int):
+            if not bytes(message_of(parts.get(_KEY, memoryview(b"")))) and isinstance(version, int):
                 found.opset = version
         elif field == _METADATA:
-            parts = dict(_fields(_message(value)))
-            key, text = (bytes(_message(parts.get(each, memoryview(b"")))) for each in (_KEY, _VALUE))
+            parts = dict(fields_of(message_of(value)))
+            key, text = (bytes(message_of(parts.get(each, memoryview(b"")))) for each in (_KEY, _VALUE))
             metadata_bytes += len(key) + len(text)
             if metadata_bytes > MOST_BYTES:
                 raise _Damaged(f"more than {MOST_BYTES:,} bytes of metadata")
@@ -129,24 +129,24 @@ def _read_model(found: OnnxFile) -> None:
 
 
 def _read_graph(found: OnnxFile, graph: memoryview) -> None:
-    for field, value in _fields(graph):
+    for field, value in fields_of(graph):
         if field == _NODE:
             found.nodes += 1
             if found.nodes > _MOST_NODES:
                 raise _Damaged(f"more than {_MOST_NODES:,} operators")
-            for inner, attribute in _fields(_message(value)):
+            for inner, attribute in fields_of(message_of(value)):
                 if inner == _ATTRIBUTE:
-                    _read_attribute(found, _message(attribute))
+                    _read_attribute(found, message_of(attribute))
         elif field == _INITIALIZER:
-            _read_tensor(found, _message(value))
+            _read_tensor(found, message_of(value))
         elif field == _SPARSE:
             raise _Damaged("it has sparse weights, which contextcaps export never writes")
 
 
 def _read_attribute(found: OnnxFile, attribute: memoryview) -> None:
-    for field, value in _fields(attribute):
+    for field, value in fields_of(attribute):
         if field in (_TENSOR, _TENSORS):
-            _read_tensor(found, _message(value))
+            _read_tensor(found, message_of(value))
         elif field in (_SUBGRAPH, _SUBGRAPHS):
             raise _Damaged("it has a loop, or another graph within its graph, which contextcaps export never writes")
 
@@ -154,11 +154,11 @@ def _read_attribute(found: OnnxFile, attribute: memoryview) -> None:
 def _read_tensor(found: OnnxFile, tensor: memoryview) -> None:
     dims: list[int] = []
     name, is_external = "", False
-    for field, value in _fields(tensor):
+    for field, value in fields_of(tensor):
         if field == _DIMS:
             dims += [value] if isinstance(value, int) else _packed(value)
         elif field == _TENSOR_NAME:
-            name = bytes(_message(value)).decode()
+            name = bytes(message_of(value)).decode()
         elif field == _EXTERNAL or (field == _LOCATION and value == 1):
             is_external = True
     if math.prod(dims) > _MOST_NUMBERS:  # sides below 0 are 64-bit numbers above it
@@ -167,8 +167,12 @@ def _read_tensor(found: OnnxFile, tensor: memoryview) -> None:
         found.external[name] = tuple(dims)
 
 
-def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield the number and the value of each field of a message; values of 32 and 64 bits as bytes."""
+def fields_of(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yield the number and the value of each field of a message; values of 32 and 64 bits as bytes.
+
+    Raises:
+        ValueError: it is cut off, or no protocol buffer.
+    """
     place, end = 0, len(message)
     while place < end:
         tag, place = _varint(message, place)
@@ -211,7 +215,12 @@ def _packed(values: memoryview) -> list[int]:
     return found
 
 
-def _message(value: int | memoryview) -> memoryview:
+def message_of(value: int | memoryview) -> memoryview:
+    """Return the value of a field that holds a message, a text or bytes.
+
+    Raises:
+        ValueError: it is a number.
+    """
     if isinstance(value, int):
         raise _Damaged("a number where a message is expected")
     return value

@@ -39,7 +39,7 @@ def open_scorer(model: str | Path, device: Any = "auto", runtime: Runtime = "aut
     if path.suffix == ".onnx" and not path.is_dir():
         if runtime == "torch" or str(device) not in ("auto", "cpu"):
             raise ValueError(f"{model}: an ONNX file is computed by ONNX Runtime on the CPU; name the model it is of")
-        from contextcaps.models.onnx_scorer import open_onnx_file
+        from contextcaps.models.onnx_opening import open_onnx_file
 
         return open_onnx_file(path)
     is_on_hub = isinstance(model, str) and model.startswith(HUB)
@@ -56,7 +56,7 @@ def open_scorer(model: str | Path, device: Any = "auto", runtime: Runtime = "aut
         and _is_for_a_cpu(device)
         and is_installed("onnxruntime")
     ):
-        from contextcaps.models.onnx_scorer import open_onnx_folder
+        from contextcaps.models.onnx_opening import open_onnx_folder
 
         return open_onnx_folder(folder)
     import_extra("torch", "train", f"{model}: its network")

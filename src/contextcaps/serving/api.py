@@ -15,7 +15,7 @@ from contextcaps.serving.service import Answered, Service, unless_gone
 from contextcaps.tagging.explanation import ClassExplanation, Explanation
 from contextcaps.tagging.formats import row_object
 from contextcaps.tagging.reasons import describe_reasons
-from contextcaps.tagging.tagger import Tagging
+from contextcaps.tagging.tags import Tagging
 
 __all__ = ["REFUSALS", "api_routes", "checked", "explanation_row"]
 

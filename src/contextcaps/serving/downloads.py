@@ -15,7 +15,7 @@ from contextcaps.serving.api import REFUSALS
 from contextcaps.serving.bodies import parse_json
 from contextcaps.serving.service import Service
 from contextcaps.tagging.formats import OUTPUTS
-from contextcaps.tagging.tagger import Tag, Tagging
+from contextcaps.tagging.tags import Tag, Tagging
 from contextcaps.tagging.xmp import new_sidecar
 
 __all__ = ["download_routes"]

@@ -12,7 +12,8 @@ from contextcaps.models.parts import LogitParts
 from contextcaps.tagging.explanation import Explanation
 from contextcaps.tagging.known import known_row, place_of_class
 from contextcaps.tagging.pixels import pixels_of
-from contextcaps.tagging.tagger import Tagger, Tagging
+from contextcaps.tagging.tagger import Tagger
+from contextcaps.tagging.tags import Tagging
 
 __all__ = ["Engine", "Features", "Known", "Scores"]
 

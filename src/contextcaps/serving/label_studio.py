@@ -22,7 +22,7 @@ from contextcaps.serving.engine import Engine
 from contextcaps.serving.label_studio_photographs import TaskPhotographs
 from contextcaps.serving.refusals import Refused
 from contextcaps.serving.service import Answered, Service, unless_gone
-from contextcaps.tagging.tagger import Tag
+from contextcaps.tagging.tags import Tag
 
 __all__ = ["Control", "control_of", "label_studio_routes", "prediction"]
 

@@ -1,11 +1,13 @@
 """A model that ONNX Runtime computes: what no known label changes is kept of a photograph, the rest runs again."""
 
+import functools
 from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 
 from contextcaps.models.onnx_scorer import OnnxScorer
+from contextcaps.models.onnx_told import OnnxTold
 from contextcaps.models.parts import LogitParts
 from contextcaps.serving.engine import Engine, Features, Known, Scores
 from contextcaps.tagging.tagger import Tagger
@@ -24,7 +26,12 @@ class OnnxEngine(Engine):
     def __init__(self, name: str, tagger: Tagger) -> None:
         super().__init__(name, tagger)
         self._scorer = cast(OnnxScorer, tagger.scorer)
-        self.asks = self._scorer.can_be_told
+        self.asks = self._scorer.division is not None
+
+    @functools.cached_property
+    def _told(self) -> OnnxTold:
+        """What known labels are told to; a ValueError where the graph cannot be divided at them."""
+        return OnnxTold(self._scorer)
 
     def compute(self, pixels: Sequence[np.ndarray], known: Sequence[Known]) -> list[tuple[Features, Scores]]:
         found: list[Scores] = [np.empty(0)] * len(pixels)
@@ -37,9 +44,9 @@ class OnnxEngine(Engine):
         return list(zip(features, found, strict=True))
 
     def ready(self, features: Features) -> Features:
-        if isinstance(features.values, dict) or not self._scorer.can_be_told:
+        if isinstance(features.values, dict) or not self.asks:
             return features
-        found = self._scorer.untold(features.values)
+        found = self._told.untold(features.values)
         return Features(found, sum(each.nbytes for each in found.values()))
 
     def scores(self, features: Features, known: Known) -> Scores:
@@ -47,15 +54,15 @@ class OnnxEngine(Engine):
         if isinstance(values, dict):
             row = self.row(known)
             nothing = np.full(len(self.classes), np.nan, np.float32)  # [J]
-            return self._scorer.told(values, (nothing if row is None else row)[None])[0]
+            return self._told.scores(values, (nothing if row is None else row)[None])[0]
         return self.tagger.scores(values[None], self.row(known))[0]
 
     def parts(self, features: Features, known: Known) -> LogitParts:
         values, row = self.ready(features).values, self.row(known)
         if isinstance(values, dict):
-            return self._scorer.parts_of(values, row)
+            return self._told.parts(values, row)
         (found,) = self._scorer.parts(values, row)
         return found
 
     def drops(self, features: Features, known: Known) -> np.ndarray:
-        return self._scorer.expected_drops(self.ready(features).values, self.row(known))
+        return self._told.expected_drops(self.ready(features).values, self.row(known))

@@ -4,7 +4,8 @@ import os
 
 from contextcaps.cores import usable_cores
 from contextcaps.serving.engine import Engine
-from contextcaps.tagging.tagger import Tagger, load
+from contextcaps.tagging.loading import load
+from contextcaps.tagging.tagger import Tagger
 
 __all__ = ["engine_of", "open_engine"]
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from contextcaps.tagging.inputs import NotAnImage, count_images, find_images
     from contextcaps.tagging.journal import Journal, model_fingerprint
     from contextcaps.tagging.known import parse_known
+    from contextcaps.tagging.loading import load
     from contextcaps.tagging.output import Count, check_output, open_output, tagged_images, write_tags
     from contextcaps.tagging.questions import (
         Question,
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     )
     from contextcaps.tagging.reasons import describe_move, describe_reasons, print_reasons
     from contextcaps.tagging.relations import Relation, draw_relations, label_relations, strongest_relations
-    from contextcaps.tagging.tagger import Tag, Tagger, Tagging, load
+    from contextcaps.tagging.tagger import Tagger
+    from contextcaps.tagging.tags import Tag, Tagging
 
 __all__ = [
     "Audit",
@@ -97,6 +99,7 @@ __getattr__, __dir__ = lazy_names(
         "inputs": ["NotAnImage", "count_images", "find_images"],
         "journal": ["Journal", "model_fingerprint"],
         "known": ["parse_known"],
+        "loading": ["load"],
         "output": ["Count", "check_output", "open_output", "tagged_images", "write_tags"],
         "reasons": ["describe_move", "describe_reasons", "print_reasons"],
         "questions": [
@@ -108,6 +111,7 @@ __getattr__, __dir__ = lazy_names(
             "write_questions",
         ],
         "relations": ["Relation", "draw_relations", "label_relations", "strongest_relations"],
-        "tagger": ["Tag", "Tagger", "Tagging", "load"],
+        "tagger": ["Tagger"],
+        "tags": ["Tag", "Tagging"],
     },
 )

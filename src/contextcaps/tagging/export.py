@@ -19,7 +19,7 @@ from contextcaps.data.source_registry import open_source
 from contextcaps.extras import import_extra
 from contextcaps.models.explainable import require_explainable
 from contextcaps.models.loading import load_model
-from contextcaps.models.onnx_scorer import METADATA, ONNX_FORMAT, open_onnx_file
+from contextcaps.models.onnx_opening import METADATA, ONNX_FORMAT, open_onnx_file
 
 if TYPE_CHECKING:
     from contextcaps.models.network import CapsuleNetwork

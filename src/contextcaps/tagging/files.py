@@ -13,7 +13,8 @@ from contextcaps.tagging.gallery import Gallery, check_page
 from contextcaps.tagging.inputs import count_images, find_images
 from contextcaps.tagging.journal import Journal, model_fingerprint
 from contextcaps.tagging.output import Count, TakesRows, check_output, open_output, tagged_images, write_tags
-from contextcaps.tagging.tagger import Tagger, Tagging
+from contextcaps.tagging.tagger import Tagger
+from contextcaps.tagging.tags import Tagging
 from contextcaps.tagging.terminal import Terminal
 from contextcaps.tagging.xmp import Sidecars
 

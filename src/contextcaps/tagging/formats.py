@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from contextcaps.extras import import_extra
 from contextcaps.tagging.known import spell_known
-from contextcaps.tagging.tagger import Tag, Tagging
+from contextcaps.tagging.tags import Tag, Tagging
 
 __all__ = ["FORMATS", "OUTPUTS", "Format", "Output", "class_columns", "row_key", "row_object"]
 

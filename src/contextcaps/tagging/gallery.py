@@ -10,7 +10,7 @@ from typing import Literal
 from contextcaps.atomic import require_place
 from contextcaps.data.images import BadImage, decode, image_size
 from contextcaps.documents import Column, Table, counted
-from contextcaps.tagging.tagger import Tag, Tagging
+from contextcaps.tagging.tags import Tag, Tagging
 
 __all__ = ["Gallery", "JudgedTag", "check_page", "judge", "write_gallery"]
 

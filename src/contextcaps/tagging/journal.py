@@ -21,7 +21,8 @@ import numpy as np
 from contextcaps.documents import counted
 from contextcaps.tagging.formats import row_key
 from contextcaps.tagging.inputs import NotAnImage
-from contextcaps.tagging.tagger import Tag, Tagger, Tagging
+from contextcaps.tagging.tagger import Tagger
+from contextcaps.tagging.tags import Tag, Tagging
 
 __all__ = ["Journal", "model_fingerprint"]
 

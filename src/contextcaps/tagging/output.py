@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from contextcaps.atomic import replace_atomically, require_place
 from contextcaps.extras import import_extra
 from contextcaps.tagging.formats import FORMATS, OUTPUTS, Format, Output
-from contextcaps.tagging.tagger import Tagging
+from contextcaps.tagging.tags import Tagging
 
 __all__ = ["Count", "TakesRows", "check_output", "open_output", "tagged_images", "write_tags"]
 

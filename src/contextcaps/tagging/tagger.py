@@ -6,76 +6,40 @@ for tagging in tagger.tag(["beach.jpg", "street.jpg"]):
 """
 
 import contextlib
-import dataclasses
 import itertools
 import numbers
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from contextcaps.data.decoding import default_workers, map_in_order
 from contextcaps.data.images import BadImage
 from contextcaps.data.problems import DataError
-from contextcaps.models.config import ModelConfig
-from contextcaps.models.loading import DEFAULT_MODEL, load_model
 from contextcaps.models.parts import LogitParts
-from contextcaps.models.runtime import Runtime, is_installed, open_scorer
 from contextcaps.models.score_bands import ScoreBands
 from contextcaps.models.scorer import Scorer
 from contextcaps.models.trained import Trained
 from contextcaps.tagging.explanation import Explanation, explanation_of
 from contextcaps.tagging.known import known_row, place_of_class
+from contextcaps.tagging.loaded_model import LoadedModel
 from contextcaps.tagging.pixels import as_images, name_of, pixels_of
+from contextcaps.tagging.tags import Tag, Tagging
 from contextcaps.tagging.thresholds import Asked, choose_thresholds
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from contextcaps.models.network import CapsuleNetwork
-    from contextcaps.models.torch_scorer import TorchScorer
 
-__all__ = ["OnBadImage", "Tag", "Tagger", "Tagging", "load"]
+__all__ = ["OnBadImage", "Tagger"]
 
 OnBadImage = Literal["report", "stop"]
 
 _UNTUNED = 0.5  # threshold of a model without tuned ones
 
 
-@dataclasses.dataclass(frozen=True)
-class Tag:
-    """A class that an image shows, according to the model."""
-
-    name: str
-    score: float
-    threshold: float
-    """The score from which the class counted as present."""
-    given: bool = False
-    """Given as a known label rather than predicted."""
-    precision: float | None = None
-    """Share of the validation pairs of image and class with about this score in which the class was there. None where
-    the model has no such count, and where labels were given."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Tagging:
-    """A model's result for one image."""
-
-    image: str | int
-    """Its path, or its index among the images if it has none."""
-    tags: tuple[Tag, ...]
-    """Best first."""
-    error: str | None = None
-    """Why the image could not be tagged."""
-    scores: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
-    """[J], float32, of all classes; None where there is an error."""
-    given: Mapping[str, bool] = dataclasses.field(default_factory=dict)
-    """Known labels given to the model: class → whether it is present."""
-
-
-class Tagger:
+class Tagger(LoadedModel):
     """Tags images with a network, its class names and its thresholds.
 
     Args:
@@ -83,21 +47,21 @@ class Tagger:
             precision; or what computes its scores, as `contextcaps.models.runtime.open_scorer` gives it.
         trained: the training's results, such as tuned thresholds; without them each class is present from 0.5 on.
         device: of a torch network: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+        source: the model's name or folder, from which its torch network is loaded where ONNX Runtime computes; None
+            where there is none.
 
     A process forked from one that has loaded a model on the CPU can use it, in one thread.
     """
 
     def __init__(
-        self, network: "CapsuleNetwork | Scorer", trained: Trained | None = None, device: Any = "auto"
+        self,
+        network: "CapsuleNetwork | Scorer",
+        trained: Trained | None = None,
+        device: Any = "auto",
+        *,
+        source: str | Path | None = None,
     ) -> None:
-        if hasattr(network, "state_dict"):
-            from contextcaps.models.torch_scorer import TorchScorer
-
-            network = TorchScorer(cast("CapsuleNetwork", network), device)
-        self.scorer: Scorer = network
-        """What computes the scores."""
-        self._torch: TorchScorer | None = None
-        self._source: str | Path | None = None  # of the network, where torch does not compute
+        super().__init__(network, device, source)
         if self.config.in_channels not in (1, 3):
             raise ValueError(
                 f"a network for images of {self.config.in_channels} channels: only colour and grey are tagged"
@@ -106,48 +70,6 @@ class Tagger:
         self.classes: tuple[str, ...] = self.config.all_class_names
         self.thresholds: tuple[float, ...] = (_UNTUNED,) * len(self.classes) if trained is None else trained.thresholds
         self.score_bands = ScoreBands() if trained is None else trained.score_bands
-
-    @property
-    def config(self) -> ModelConfig:
-        """The network's configuration."""
-        return self.scorer.config
-
-    @property
-    def device(self) -> Any:
-        """The device that computes."""
-        return self.scorer.device
-
-    @property
-    def network(self) -> "CapsuleNetwork":
-        """The torch network; it is loaded now where ONNX Runtime computes.
-
-        Raises:
-            ImportError: PyTorch is not installed.
-            ValueError: the model is an ONNX file, which has none.
-        """
-        return self._by_torch().network
-
-    @property
-    def computes_by_torch(self) -> bool:
-        """Return whether PyTorch computes the scores, not ONNX Runtime."""
-        return hasattr(self.scorer, "network")
-
-    @property
-    def has_network(self) -> bool:
-        """Return whether there is a torch network: torch is installed, and the model is no ONNX file."""
-        return self.computes_by_torch or (self._source is not None and is_installed("torch"))
-
-    def _by_torch(self) -> "TorchScorer":
-        if self.computes_by_torch:
-            return cast("TorchScorer", self.scorer)
-        if self._torch is None:
-            if self._source is None:
-                raise ValueError("an ONNX file has no torch network; name the model that it was exported from")
-            network, _ = load_model(self._source)
-            from contextcaps.models.torch_scorer import TorchScorer
-
-            self._torch = TorchScorer(network, "cpu")
-        return self._torch
 
     def __repr__(self) -> str:
         return f"Tagger({self.config.model}, {len(self.classes)} classes, on {self.device})"
@@ -282,18 +204,6 @@ class Tagger:
         self.config.require_takes_known()
         return known_row(known, self.classes)
 
-    def scores(self, images: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
-        """Return scores [B, J], float32, of images [B, 3, H, W] as bytes at the network's size.
-
-        `known` are the known labels of each of them, [J]: 1 for present, 0 for absent, NaN for not known.
-        """
-        told = None if known is None else np.asarray(known, dtype=np.float32)
-        return self.scorer.scores(np.asarray(images), told)  # tensors, too
-
-    def features(self, images: "np.ndarray | Tensor") -> "Tensor":
-        """Return the torch backbone's features [B, C', H', W'], on its device, of images as for `scores`."""
-        return self._by_torch().features(images)
-
     def explain(
         self, image: Any, classes: Iterable[str] | None = None, known: Mapping[str, bool] | None = None
     ) -> Explanation:
@@ -371,26 +281,6 @@ class Tagger:
             precision = None if known else self.score_bands.precision(score)  # it was counted without known labels
             tags.append(Tag(self.classes[j], score, thresholds[j], self.classes[j] in known, precision))
         return Tagging(name, tuple(tags), scores=scores, given=known)
-
-
-def load(path: str | Path = DEFAULT_MODEL, device: Any = "auto", runtime: Runtime = "auto") -> Tagger:
-    """Load a trained model for tagging; without a name the default of those that are shipped.
-
-    Args:
-        path: the name of a shipped model (`contextcaps models` lists them), a file that `contextcaps export` wrote, a
-            run's folder, a model's as `save_pretrained` writes it, or `hf:OWNER/NAME` on the Hugging Face Hub. A folder
-            that is called as a shipped model is reached as "./NAME".
-        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
-        runtime: what computes, "onnx" or "torch"; "auto": ONNX Runtime on a CPU, where the model has a graph for it.
-
-    Raises:
-        ModelFileError: there is no model, or it cannot be read.
-        ImportError: PyTorch or ONNX Runtime is needed and not installed.
-        ValueError: there is no such device.
-    """
-    tagger = Tagger(*open_scorer(path, device, runtime))
-    tagger._source = None if Path(path).suffix == ".onnx" else path
-    return tagger
 
 
 def _require_count(name: str, value: Any) -> None:

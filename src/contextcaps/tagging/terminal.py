@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from contextcaps.tagging.tagger import Tagging
+from contextcaps.tagging.tags import Tagging
 
 __all__ = ["Terminal"]
 

@@ -12,7 +12,7 @@ from xml.parsers.expat import ExpatError
 
 from contextcaps.atomic import write_atomically
 from contextcaps.plain_files import require_plain
-from contextcaps.tagging.tagger import Tagging
+from contextcaps.tagging.tags import Tagging
 
 __all__ = ["Sidecars", "new_sidecar", "sidecar_of", "write_sidecar"]
 
