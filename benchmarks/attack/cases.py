@@ -43,9 +43,20 @@ def remove(path: Path) -> None:
 
 def peak_elsewhere() -> int:
     """Return the most bytes that a process which decodes images has held."""
-    texts = [Path(f"/proc/{each.process.pid}/status").read_text() for each in decoding_process._idle]
-    peaks = [int(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith("VmHWM")]
-    return 1024 * max(0, *peaks, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+    peaks = [peak_of(each.process.pid) for each in decoding_process._idle]
+    return max(0, *peaks, 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+
+
+def peak_of(process: int | str) -> int:
+    """Return the most bytes that a process has held."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def peak_from_now() -> int:
+    """Begin to watch this process's peak anew; return the bytes that it holds now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak_of("self")
 
 
 def work(kind: str, numbers: list[int], seed: int, home: Path, results: "multiprocessing.Queue[tuple]") -> None:
@@ -59,7 +70,6 @@ def work(kind: str, numbers: list[int], seed: int, home: Path, results: "multipr
     outcome, error = attempt(opener, path)  # what is imported late is imported
     if outcome != "used":
         raise RuntimeError(f"{kind}: the whole file is {outcome}: {error}")
-    begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     for number in numbers:
         for each, before in kept.items():
             each.parent.mkdir(parents=True, exist_ok=True)
@@ -67,8 +77,9 @@ def work(kind: str, numbers: list[int], seed: int, home: Path, results: "multipr
             each.write_bytes(before)
         attacked.change(path, random.Random(f"{seed} {kind} {number}"))
         results.put((number, "begun", "", 0.0))
+        begun = peak_from_now()  # what writing the file took is not the program's
         start = time.perf_counter()
         outcome, error = attempt(opener, path)
-        used = max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - begun, peak_elsewhere())
+        used = max(peak_of("self") - begun, peak_elsewhere())
         results.put((number, "memory" if used > BYTES else outcome, error, time.perf_counter() - start))
     results.put((-1, "ended", "", 0.0))
