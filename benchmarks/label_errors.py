@@ -44,7 +44,7 @@ from contextcaps.training.labels import learn_labels
 CELLS = (("dropped", 0.02), ("dropped", 0.05), ("flipped", 0.02), ("flipped", 0.05))
 OURS = "audit"
 TYPES = 8
-"""Of the folds' capsules, as many as `coco80` has."""
+"""Capsule types of the folds' heads."""
 
 
 def main() -> None:

@@ -144,6 +144,14 @@ def test_huge_and_negative_shapes(path) -> None:
         assert "expected at most 536,870,912" in refusal(path, sealed(made.SerializeToString()))
 
 
+@pytest.mark.parametrize("sides", [300, 1_000_000])
+def test_more_axes_than_any_weight_has(path, sides) -> None:
+    made = model()
+    del made.graph.initializer[0].dims[:]
+    made.graph.initializer[0].dims.extend([2**63 - 1] * sides)
+    assert "more than 64 axes" in refusal(path, sealed(made.SerializeToString()))
+
+
 def test_random_damage_is_seen_and_refused_in_one_line(path) -> None:
     whole, random = sealed(model().SerializeToString()), np.random.default_rng(0)
     for count in (1, 3) * 40:

@@ -82,9 +82,13 @@ class OnRay:
                     raise cause from None
                 what = (str(cause).strip().splitlines() or [type(cause).__name__])[-1]
                 raise OSError(f"--engine ray: {what}") from None
+        if not found:
+            raise ValueError(f"{part.source.name}: none of its {len(part):,} images can be read")
         scores, indices = (torch.from_numpy(np.concatenate(each)) for each in zip(*found, strict=True))
-        if len(indices.unique()) != len(indices):
-            raise OSError("--engine ray: images came twice; this is a mistake of contextcaps: please report it")
+        lost = config.on_bad == "stop" and len(indices) < len(part)
+        if lost or len(indices.unique()) != len(indices):
+            what = "are missing" if lost else "came twice"
+            raise OSError(f"--engine ray: images {what}; this is a mistake of contextcaps: please report it")
         return scores.float(), indices
 
 
@@ -140,8 +144,7 @@ class _Predict:
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         if not len(batch["index"]):
             return {"index": batch["index"], "scores": np.zeros((0, self.network.config.num_classes), np.float32)}
-        images = torch.from_numpy(np.array(batch["pixels"])).to(
-            self.device
-        )  # [B, 3, H, W]; what Ray gives is read-only
+        pixels = np.array(batch["pixels"])  # a copy: what Ray gives is read-only
+        images = torch.from_numpy(pixels).to(self.device)  # [B, 3, H, W]
         with torch.inference_mode(), autocast(self.device, self.precision):
             return {"index": batch["index"], "scores": self.network(images).scores.float().cpu().numpy()}  # [B, J]

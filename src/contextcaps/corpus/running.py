@@ -46,12 +46,12 @@ def run_blocks(
     resources = ray.cluster_resources()
     gpus = 0 if on_cpu else int(resources.get("GPU", 0))
     workers = min(len(blocks), workers or gpus or max(1, int(resources.get("CPU", 1))))
-    # Without GPUs each core has a model at three quarters and decoding at one: neither can take the other's place.
-    share = {"num_cpus": 1.0, "num_gpus": 1.0} if gpus else {"num_cpus": 0.75}
+    # Shares of a core sum to one, so that neither models nor decoding can take the other's place, even on one core.
+    share = {"num_cpus": 0.25, "num_gpus": 1.0} if gpus else {"num_cpus": 0.75}
     dataset = ray.data.read_datasource(
         BlockDatasource(decode, blocks, rows, of_image),
         override_num_blocks=len(blocks),
-        num_cpus=1.0 if gpus else 0.25,
+        num_cpus=0.75 if gpus else 0.25,
         ray_remote_args={"max_retries": _RETRIES},
     )
     dataset = dataset.map_batches(

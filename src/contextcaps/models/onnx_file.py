@@ -24,6 +24,7 @@ _MOST_FILE_BYTES = 2**31 - 1
 _MOST_NODES = 100_000
 _MOST_NUMBERS = 2**29
 """Numbers of a weight at most, 2 GiB of float32."""
+_MOST_SIDES = 64
 
 # Numbers of fields, by message.
 _GRAPH, _OPSET, _METADATA, _TRAINING, _FUNCTION = 7, 8, 14, 20, 25  # of a model
@@ -156,13 +157,15 @@ def _read_tensor(found: OnnxFile, tensor: memoryview) -> None:
     name, is_external = "", False
     for field, value in fields_of(tensor):
         if field == _DIMS:
-            dims += [value] if isinstance(value, int) else _packed(value)
+            dims += [value] if isinstance(value, int) else _packed(value, _MOST_SIDES)
+            if len(dims) > _MOST_SIDES:
+                raise _Damaged(f"a weight with more than {_MOST_SIDES} axes")
         elif field == _TENSOR_NAME:
             name = bytes(message_of(value)).decode()
         elif field == _EXTERNAL or (field == _LOCATION and value == 1):
             is_external = True
     if math.prod(dims) > _MOST_NUMBERS:  # sides below 0 are 64-bit numbers above it
-        raise _Damaged(f"the weight {name!r} has {math.prod(dims):,} numbers; expected at most {_MOST_NUMBERS:,}")
+        raise _Damaged(f"the weight {name[:100]!r} has too many numbers; expected at most {_MOST_NUMBERS:,}")
     if is_external:
         found.external[name] = tuple(dims)
 
@@ -207,9 +210,11 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
     raise _Damaged("a number of more than 64 bits")
 
 
-def _packed(values: memoryview) -> list[int]:
-    found, place = [], 0
-    while place < len(values):
+def _packed(values: memoryview, most: int) -> list[int]:
+    """Return the numbers of a packed field, of more than so many only one more."""
+    found: list[int] = []
+    place = 0
+    while place < len(values) and len(found) <= most:
         value, place = _varint(values, place)
         found.append(value)
     return found
