@@ -10,7 +10,6 @@ from PIL import Image
 from contextcaps.extras import import_extra
 from contextcaps.models import list_models
 from contextcaps.models.registry import model_config
-from contextcaps.training.config import TrainConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -166,11 +165,6 @@ def test_pages_that_messages_point_at_exist() -> None:
     for path in sorted((ROOT / "src").rglob("*.py")):
         for page in re.findall(r"docs_page\([\"']([\w/-]+)[\"']\)", text_of(path)):
             assert (ROOT / f"docs/{page}.md").exists(), f"{name_of(path)}: {page}"
-
-
-@pytest.mark.parametrize("recipe", sorted((ROOT / "docs/models").glob("*.yaml")), ids=name_of)
-def test_recipes_of_shipped_models_are_configurations(recipe: Path) -> None:
-    assert TrainConfig.from_yaml(recipe).model in list_models()
 
 
 def test_the_readme_is_short() -> None:

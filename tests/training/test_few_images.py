@@ -12,6 +12,7 @@ from contextcaps import cli
 from contextcaps.data import DataError, open_source
 from contextcaps.training.config import TrainConfig
 from contextcaps.training.data import fit_batch_size
+from contextcaps.training.loop import Progress
 from contextcaps.training.runs import Run
 from contextcaps.training.trainer import resume, train
 
@@ -137,3 +138,12 @@ def test_hardly_any_photos_are_one_line(tmp_path, cache) -> None:
     with pytest.raises(DataError, match="expected at least 12 training images for 12 processes, got 11; label more"):
         fit_batch_size(TrainConfig(data=data, devices=12), 11)
     assert fit_batch_size(TrainConfig(batch_size=2), 7).batch_size == 2  # who asks for it has thought of it
+
+
+def test_of_epochs_with_the_same_map_the_one_with_the_lowest_loss_is_best() -> None:
+    """Of six validation images many epochs have the same order of scores; the first has learned least."""
+    measured = [(0.9, 3.8), (0.95, 3.5), (0.95, 2.8), (0.95, 3.0), (0.8, 2.0)]
+    history = [{"epoch": e, "val_mAP": m, "val_loss": loss} for e, (m, loss) in enumerate(measured, 1)]
+    best = Progress(history=history).best
+    assert best is not None
+    assert best["epoch"] == 3

@@ -41,7 +41,7 @@ def write_curves(history: History, path: Path | str, title: str, seed: int) -> N
             if drawn:
                 charts.draw_curve(axes, drawn, label, number, marker=_marker(drawn, "o"))
         if points:
-            epoch, value = _best(points)
+            epoch, value = _best(points, dict(_points(history, "val_loss")))
             _draw_star(precisions, epoch, value, 1, f"best: {value:.1f}, epoch {epoch:g}")
             label = f"best mAP: epoch {epoch:g}"
             losses.axvline(epoch, color=charts.MUTED, linewidth=1.4, linestyle=":", zorder=0, label=label)
@@ -85,9 +85,10 @@ def write_convergence(
         charts.frame(figure, title, f"seed {seed}")
 
 
-def _best(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the first of the highest points."""
-    return max(points, key=lambda point: (point[1], -point[0]))
+def _best(points: Sequence[tuple[float, float]], losses: Mapping[float, float] | None = None) -> tuple[float, float]:
+    """Return the highest point; of several that with the lowest loss, or the first, as a run chooses its epoch."""
+    losses = losses or {}
+    return max(points, key=lambda point: (point[1], -losses.get(point[0], math.inf), -point[0]))
 
 
 def _marker(points: Sequence[tuple[float, float]], marker: str) -> str | None:

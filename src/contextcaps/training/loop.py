@@ -49,8 +49,11 @@ class Progress:
 
     @property
     def best(self) -> dict[str, float] | None:
-        """Return the record of the epoch with the highest validation mAP, the first of several."""
-        return max(self.history, key=lambda record: record["val_mAP"], default=None)
+        """Return the record of the epoch with the highest validation mAP; of several, that with the lowest loss.
+
+        With few validation images many epochs share a mAP, and the first of them has learned least.
+        """
+        return max(self.history, key=lambda record: (record["val_mAP"], -record["val_loss"]), default=None)
 
     def should_stop_early(self, patience: int) -> bool:
         """Return whether so many epochs have passed without a better one (early stopping)."""
