@@ -159,9 +159,9 @@ def graph_of(network: CapsuleNetwork, explained: bool, any_size: bool = True) ->
     return graph
 
 
-def model_of(network: CapsuleNetwork, trained: Trained | None, explained: bool) -> Any:
+def model_of(network: CapsuleNetwork, trained: Trained | None, explained: bool, any_size: bool = True) -> Any:
     """Return a `ModelProto` that is a whole tagger: the graph, with names, thresholds and preprocessing as metadata."""
-    config, model = network.config, graph_of(network, explained)
+    config, model = network.config, graph_of(network, explained, any_size)
     document = {
         "format": ONNX_FORMAT,
         "config": {"format": FORMAT, **config.to_dict()},
